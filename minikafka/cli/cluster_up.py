@@ -140,14 +140,16 @@ def _run(make: Callable[[], EmbeddedCluster], first_port: int, directory: str | 
         with StillStarting(lambda: _last_lines(made)) as start, StartingCluster(first_port) as announced:
             made: EmbeddedCluster | None = None
             made = make()
-            with made, ControlServer(made) as control:
-                start.end()
-                announced.end()
+            with made:
+                # From here on, a signal does not interrupt what begins, but ends it.
                 is_starting = False
-                _announce(made, start.seconds, is_elsewhere=is_elsewhere, is_kept=directory is not None)
-                while not ended.wait(0.5):
-                    _report_dead_brokers(made, control.ended)
-                click.echo("stopping", err=True)
+                with ControlServer(made) as control:
+                    start.end()
+                    announced.end()
+                    _announce(made, start.seconds, is_elsewhere=is_elsewhere, is_kept=directory is not None)
+                    while not ended.wait(0.5):
+                        _report_dead_brokers(made, control.ended)
+                    click.echo("stopping", err=True)
     except KeyboardInterrupt:
         click.echo("stopped before the cluster was up", err=True)
         sys.exit(EXIT_INTERRUPTED)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from minikafka.cli import demo_chapters
+from minikafka.cli import cluster_control, cluster_up, demo_chapters
 from minikafka.cli.main import cli
 from minikafka.cli.reasons import is_interruption
 from minikafka.spark.engine_spark import _is_no_interruption
@@ -80,3 +83,38 @@ def test_an_interruption_in_a_destructor_is_not_lost() -> None:
     """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "goes on\n", "")
+
+
+def test_a_signal_while_the_control_socket_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The socket stayed."""
+    seen = []
+
+    class Control:
+        ended = ()
+
+        def __init__(self, _: Any) -> None:
+            pass
+
+        def __enter__(self) -> Control:
+            signal.raise_signal(signal.SIGTERM)
+            seen.append("made")
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            seen.append("removed")
+
+    @contextlib.contextmanager
+    def cluster(*_: Any, **__: Any) -> Iterator[None]:
+        yield
+
+    monkeypatch.setattr(cluster_up, "begin_imports", lambda: None)
+    monkeypatch.setattr(cluster_up, "_made", cluster)
+    monkeypatch.setattr(cluster_up, "_announce", lambda *_, **__: None)
+    monkeypatch.setattr(cluster_control, "ControlServer", Control)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        done = CliRunner().invoke(cli, ["cluster", "up", "--port", "0", "--http-port", "0"])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert (done.exit_code, seen) == (0, ["made", "removed"])
