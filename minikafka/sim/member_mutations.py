@@ -116,6 +116,11 @@ def _gaps_take_room(original: Any) -> Any:
     return take_new
 
 
+def _first_part_only(original: Any) -> Any:
+    """The other parts of a long write are forgotten."""
+    return lambda self, batches_max: original(self, batches_max)[:1]
+
+
 def _letters_lost_with_their_leader(original: Any) -> Any:
     """A new leader does not write what the previous one was about to write."""
 
@@ -220,6 +225,8 @@ MEMBER_MUTATIONS: list[dict[str, Any]] = [
     {"name": "gaps-take-room", "breaks": "a gap in the log that is longer than the limit of locks is never passed",
      "patches": ((f"{SHARE}.partition:SharePartition._take_new", _gaps_take_room),),
      "tests": ("tests/core/share/test_share_partition.py",)},
+    {"name": "rest-of-a-write-lost", "breaks": "only the first part of a long write of a share partition's state is stored",
+     "patches": ((f"{SHARE}.partition:Write.parts", _first_part_only),), "tests": ("tests/core/share/test_long_writes.py",)},
     {"name": "state-batches-replaced", "breaks": "an update of a share partition's state loses what was stored before", "options": SHARERS,
      "profile": "crashes", "patches": ((f"{SHARE}.state:combine", _batches_not_combined),)},
     {"name": "removals-tried-once", "breaks": "a member whose removal could not be written stays in its group for ever",
