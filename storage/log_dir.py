@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from minikafka.late_dataclass import dataclass
 from minikafka.steps import Steps, at_once
-from minikafka.storage import checkpoint, directory_files
+from minikafka.storage import checkpoint, directory_files, lost_files
 from minikafka.storage.config import LogConfig
 from minikafka.storage.directory_files import COPY_MARK, Checkpoint, DirectorySync, DirectoryTask, Promotion, RecoveryPoints, RemovedLines
 from minikafka.storage.due_work import DueWork, due_work
@@ -210,6 +210,9 @@ class LogDirectory:
                 self._set_unknown_aside(name, error)
                 continue
             yield self._load(*found, topic_id, config_of, wall_ms)
+        if self.is_clean and lost_files.lacks_records(self.path, self._recovery_points, self.logs):
+            # Not a clean start for the controller: an empty log would lead, and others would truncate theirs to it.
+            self.previous_broker_epoch = -1
         self._is_loaded = True
 
     def _read_topic_id(self, path: str) -> bytes:

@@ -118,6 +118,30 @@ def test_logs_come_back_with_their_watermarks(formatted: MemoryFileSystem) -> No
     assert again.logs[name, 1].recovery_point == 10
 
 
+@pytest.mark.parametrize("kept", ["everything", "the first segment", "no segment", "nothing"])
+def test_a_broker_that_lost_records_since_has_not_stopped_cleanly(
+    formatted: MemoryFileSystem, kept: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise it may lead with what is left, and the other replicas truncate theirs to it."""
+    directory = opened(formatted)
+    log = directory.create_log("t", 0, TOPIC_ID, CONFIG, T0)
+    append(log, 10)
+    (_, last), end = log.segments.bases, 10
+    directory.close(broker_epoch=42)
+    for name in [name for name in formatted.names if name.startswith("/data/t-0/")]:
+        is_last, is_segment = name.endswith(f"{last:020d}.log"), name.endswith(".log")
+        is_lost = {"everything": False, "the first segment": is_last, "no segment": is_segment, "nothing": True}
+        if is_lost[kept]:
+            formatted.unlink(name)
+    if kept == "nothing":
+        formatted.rmdir("/data/t-0")
+    left = {"everything": end, "the first segment": last}.get(kept, 0)
+    again = opened(formatted)
+    assert again.is_clean and again.previous_broker_epoch == (42 if left == end else -1)
+    said = f"/data/t-0: the log ends at offset {left}, and ended at 10 when the broker stopped cleanly"
+    assert (said in caplog.text) == (left != end)
+
+
 def test_kafkas_directory_is_opened_and_written_back(tmp_path: Path) -> None:
     root = tmp_path / "data"
     shutil.copytree(golden_logs.ROOT / "single-stopped/root", root)
