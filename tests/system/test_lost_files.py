@@ -53,4 +53,5 @@ def test_the_last_leader_loses_its_records_while_it_is_down(lost: str, tmp_path:
 
         cluster.wait_for(is_whole, "the broker is in sync again")
         cluster.wait_for(lambda: end_of(cluster.bootstrap) == RECORDS, "all records are still there")
-        assert "t-0: the log ends at offset 0, and ended at 300 when the broker stopped cleanly" in cluster.nodes[LAST].output_path.read_text()
+        said = cluster.nodes[LAST].output_path.read_text()
+        assert f"t-0: the log ends at offset 0, and ended at {RECORDS} when the broker stopped cleanly" in said
