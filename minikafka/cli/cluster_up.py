@@ -82,6 +82,7 @@ def up(
     `start 2`, `cut 3`, `heal` and `status` to break, repair and inspect it."""
     if directory == "":
         raise click.BadParameter("the name is empty", param_hint="--directory")
+    _check_size(_absolute(directory), brokers)
     first_port = _usual_if_free(PORT, brokers) if port is None else port
     where = f"localhost:{first_port}" if first_port else "free ports"
     # Print this before the slow imports.
@@ -278,6 +279,15 @@ def _stored_cluster_id(directory: Path | None) -> str | None:
             if line.startswith("cluster.id="):
                 return line.partition("=")[2]
     return None
+
+
+def _check_size(directory: Path | None, brokers: int) -> None:
+    """Refuse to start a part of a cluster: without the others its controllers have no majority, and partitions no leader."""
+    used = [] if directory is None else [path.parts[-3].removeprefix("broker-") for path in directory.glob("broker-*/data/meta.properties")]
+    last = max((int(number) for number in used if number.isdecimal()), default=0)
+    if last > brokers:
+        why = f"{directory} has the data of {last} brokers: start them with -n {last}, or choose another --directory"
+        raise click.BadParameter(why, param_hint="-n")
 
 
 def _topic(text: str) -> tuple[str, dict[str, Any]]:

@@ -195,6 +195,16 @@ def test_up_names_the_port_that_is_taken_and_its_owner(cluster: EmbeddedCluster,
         assert f"and another --directory: a running cluster uses {tmp_path}" in again()
 
 
+def test_up_starts_no_part_of_a_cluster(tmp_path: Path) -> None:
+    """Two of three brokers and controllers are gone: it gave up after 73 s, without a word about the directory."""
+    for node_id in (1, 2, 3):
+        (tmp_path / f"broker-{node_id}/data").mkdir(parents=True)
+        (tmp_path / f"broker-{node_id}/data/meta.properties").touch()
+    run = CliRunner().invoke(cli, ["cluster", "up", "-n", "1", "--directory", str(tmp_path)])
+    assert run.exit_code == 2
+    assert f"{tmp_path} has the data of 3 brokers: start them with -n 3, or choose another --directory" in run.output
+
+
 def test_up_names_the_directory_that_another_cluster_uses(tmp_path: Path) -> None:
     """It told of a lock only, in the words of Kafka's broker."""
     with EmbeddedCluster(1, directory=tmp_path):

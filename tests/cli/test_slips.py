@@ -43,7 +43,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ("topics --list -b PLAINTEXT://127.0.0.1:1", 3, "no broker answers (127.0.0.1:1: connection refused)"),
         ("topics --list -b ,", 2, "error: no bootstrap servers: give host:port, separated by commas"),
         ("topics --list -b 127.0.0.1:1", 3, "no broker answers (127.0.0.1:1: connection refused)"),
-        ("topics --list -X security.protocol=SASL_PLAINTEXT", 1, "sasl.mechanism is missing: must be one of PLAIN, SCRAM-SHA-256"),
+        ("topics --list -X security.protocol=SASL_PLAINTEXT", 2, "sasl.mechanism is missing: must be one of PLAIN, SCRAM-SHA-256"),
         ("bench --batch-sizes foo", 2, "Invalid value for --batch-sizes: foo is not a size"),
         ("bench --fetch-sizes 1TB", 2, "Invalid value for --fetch-sizes: 1TB is not a size"),
         ("storage info -c /nowhere", 2, "Error: cannot read /nowhere: No such file or directory"),
