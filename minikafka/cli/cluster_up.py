@@ -16,7 +16,6 @@ from minikafka.cli.common import parse_pairs
 from minikafka.cli.reasons import reason
 from minikafka.cli.still_starting import StillStarting
 from minikafka.cli.stop_signals import stop_signals
-from minikafka.counted import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -287,6 +286,8 @@ def _check_size(directory: Path | None, brokers: int) -> None:
     used = [] if directory is None else [path.parts[-3].removeprefix("broker-") for path in directory.glob("broker-*/data/meta.properties")]
     last = max((int(number) for number in used if number.isdecimal()), default=0)
     if last > brokers:
+        from minikafka.counted import counted
+
         why = f"{directory} has the data of {counted(last, 'broker')}: start them with -n {last}, or choose another --directory"
         raise click.BadParameter(why, param_hint="-n")
 

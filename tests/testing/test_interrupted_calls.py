@@ -65,9 +65,14 @@ def test_an_answer_that_comes_after_the_interruption(nursery: Echoing) -> None:
         nursery.asked.wait()
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
+    # Workers of pytest-xdist ignore the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        host.call("late")
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            host.call("late")
+    finally:
+        signal.signal(signal.SIGINT, before)
     nursery.may_answer.set()
     assert host.call("echo", text="mine") == "mine"
 
