@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from minikafka.storage.filesystem import File, FileSystem, read_all
 
+S = TypeVar("S")
 T = TypeVar("T")
 _READ_THROUGH_BYTES = 1 << 20
 #: Where a file is said to be missing from memory as a whole.
@@ -88,6 +89,17 @@ def looking_within(look: Callable[[Look], T]) -> Generator[NotInMemory, None, T]
             missing = error.with_traceback(None)
         context.note(missing)
         yield missing
+
+
+def reading(steps: Generator[NotInMemory, None, T], read: Callable[[NotInMemory], S]) -> Generator[S, None, T]:
+    """The steps of a look-up with `read(missing)` in place of what is missing: how its caller has it read through."""
+    while True:
+        try:
+            missing = next(steps)
+        except StopIteration as over:
+            result: T = over.value
+            return result
+        yield read(missing)
 
 
 @contextlib.contextmanager

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from minikafka.addresses import host_port, split_addresses
-from minikafka.client.errors import TRANSPORT_ERRORS, AuthenticationError, ClientError, NoBrokers, WrongAddress, WrongSettings, refusal
+from minikafka.client.errors import (
+    TRANSPORT_ERRORS,
+    AuthenticationError,
+    BrokerError,
+    ClientError,
+    NoBrokers,
+    WrongAddress,
+    WrongSettings,
+    refusal,
+)
 from minikafka.client.silence import Silence, on_silence
 from minikafka.net.channel import Channel, UnsupportedVersion
 from minikafka.net.network import AuthenticationFailed, Network
@@ -236,6 +245,32 @@ class Cluster:
         """
         with self.silence.watched():
             return await self._retry(work, timeout_ms)
+
+    async def retry_refused(
+        self, ask: Callable[[], Awaitable[Answer]], is_passing: Callable[[ErrorCode], bool], timeout_ms: int | None = None
+    ) -> Answer:
+        """The result of `ask()`, which is called again after a refusal with a code that `is_passing` names, and after transport errors.
+
+        When the time is up, raises the last such refusal (a BrokerError); without one, as `retry`.
+        """
+        refused: BrokerError | None = None
+
+        async def attempt() -> tuple[Answer] | None:
+            nonlocal refused
+            try:
+                return (await ask(),)
+            except BrokerError as error:
+                if not is_passing(error.code):
+                    raise
+                refused = error
+                return None
+
+        try:
+            return cast(tuple[Answer], await self.retry(attempt, timeout_ms))[0]
+        except TimeoutError:
+            if refused is None:
+                raise
+            raise refused from None
 
     async def _retry(self, work: Callable[[], Any], timeout_ms: int | None) -> Any:
         loop = asyncio.get_running_loop()

@@ -54,25 +54,11 @@ async def at_coordinator(
 ) -> T:
     """The result of `ask(coordinator)`, which is called again while the coordinator moves or reads its log. Raises BrokerError,
     TimeoutError."""
-    refused: BrokerError | None = None
 
-    async def attempt() -> tuple[T] | None:
-        nonlocal refused
-        coordinator = await find_coordinator(cluster, key, timeout_ms, kind)
-        try:
-            return (await ask(coordinator),)
-        except BrokerError as error:
-            if error.code not in UNSETTLED_COORDINATOR:
-                raise
-            refused = error
-            return None
+    async def asked() -> T:
+        return await ask(await find_coordinator(cluster, key, timeout_ms, kind))
 
-    try:
-        return cast(tuple[T], await cluster.retry(attempt, timeout_ms))[0]
-    except TimeoutError:
-        if refused is None:
-            raise
-        raise refused from None
+    return await cluster.retry_refused(asked, UNSETTLED_COORDINATOR.__contains__, timeout_ms)
 
 
 async def committed_offsets(

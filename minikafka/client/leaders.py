@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from minikafka.client.cluster import Cluster
 from minikafka.client.errors import TRANSPORT_ERRORS, BrokerError
@@ -14,26 +14,13 @@ T = TypeVar("T")
 async def at_leader(cluster: Cluster, topic: str, index: int, ask: Callable[[int], Awaitable[T]], timeout_ms: int | None = None) -> T:
     """The result of `ask(node_id of the leader)`, which is called again, with new metadata, while the leader moves or does not answer.
     Raises BrokerError, TimeoutError."""
-    refused: BrokerError | None = None
 
-    async def attempt() -> tuple[T] | None:
-        nonlocal refused
+    async def asked() -> T:
         leader = (await cluster.leader(topic, index, timeout_ms=timeout_ms)).leader
         try:
-            return (await ask(leader),)
-        except TRANSPORT_ERRORS:
+            return await ask(leader)
+        except (BrokerError, *TRANSPORT_ERRORS):
             cluster.forget(topic)
             raise
-        except BrokerError as error:
-            if not error.code.retriable:
-                raise
-            cluster.forget(topic)
-            refused = error
-            return None
 
-    try:
-        return cast(tuple[T], await cluster.retry(attempt, timeout_ms))[0]
-    except TimeoutError:
-        if refused is None:
-            raise
-        raise refused from None
+    return await cluster.retry_refused(asked, lambda code: code.retriable, timeout_ms)

@@ -11,8 +11,8 @@ from pyarrow import json as arrow_json
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def first_that_is_none(data: bytes, lines: Sequence[bytes]) -> tuple[int, str] | None:
-    """The first of these lines of `data` that is no JSON value: its index, and why; None if all are."""
+def first_invalid_line(data: bytes, lines: Sequence[bytes]) -> tuple[int, str] | None:
+    """The first of these lines of `data` that is not one JSON value: its index, and why; None if all are."""
     if _are_objects(data, lines):
         return None
     for index, line in enumerate(lines):

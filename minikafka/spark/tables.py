@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from minikafka.spark.json_lines import first_that_is_none
+from minikafka.spark.json_lines import first_invalid_line
 from minikafka.spark.packed import LINE_BYTES_MAX, PackedError, compression_of, name_inside, unpacked, windows_of_lines
 
 FORMATS = ("parquet", "csv", "jsonl")
@@ -254,7 +254,7 @@ def _read_jsonl(unit: Unit, columns: list[str] | None) -> Iterator[pa.Table]:
 def _json_tables(data: bytes, columns: list[str] | None, unit: Unit, first_line: int) -> Iterator[pa.Table]:
     """`first_line`: the number of the first line; 0: nobody has counted."""
     lines = [line for line in data.split(b"\n") if line.strip()]
-    bad = first_that_is_none(data, lines)
+    bad = first_invalid_line(data, lines)
     if bad is not None:
         index, why = bad
         before = [number for number, line in enumerate(data.split(b"\n")) if line.strip()][index]

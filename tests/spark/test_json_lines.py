@@ -45,4 +45,4 @@ def test_every_value_is_a_row(tmp_path: Path) -> None:
 def test_objects_need_no_second_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(json_lines, "json")
     lines = [json.dumps({"a": value}).encode() for value in (1, "x", None, [1, {"b": 2}])]
-    assert json_lines.first_that_is_none(b"\n".join(lines), lines) is None
+    assert json_lines.first_invalid_line(b"\n".join(lines), lines) is None

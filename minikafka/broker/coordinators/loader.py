@@ -6,10 +6,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from minikafka.storage.batch_scan import marker_of
-from minikafka.storage.cold_reads import looking
+from minikafka.storage.cold_reads import looking, reading
 from minikafka.storage.errors import LogClosed, ResourceShortage, StorageError
 from minikafka.wire.batch import iterate_batches
 from minikafka.wire.errors import WireError
@@ -180,14 +181,7 @@ class CommittedReader:
 
     def _reading(self, end_offset: int) -> Generator[Step, None, bytes]:
         """Read a chunk. What is not in memory is read through in another thread."""
-        steps = looking(partial(self._chunk, end_offset))
-        while True:
-            try:
-                missing = next(steps)
-            except StopIteration as over:
-                result: bytes = over.value
-                return result
-            yield missing.read_through
+        return (yield from reading(looking(partial(self._chunk, end_offset)), attrgetter("read_through")))
 
     def _chunk(self, end_offset: int) -> bytes:
         result = self._log.read(max(self.next_offset, self._log.log_start_offset), self._chunk_bytes, end_offset=end_offset)

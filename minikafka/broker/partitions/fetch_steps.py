@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from minikafka.broker.supervise import Ends
-from minikafka.storage.cold_reads import Look, looking_within
+from minikafka.storage.cold_reads import Look, NotInMemory, looking_within, reading
 
 if TYPE_CHECKING:
     from minikafka.broker.cold_reads import ColdReads
@@ -110,15 +110,11 @@ class FetchInSteps(ABC):
 
     def look_up(self, look: Callable[[Look], T]) -> StepsOf[T]:
         """Look something up in logs, see `looking_within`. What is not in memory is waited for, and much may happen meanwhile."""
-        steps = looking_within(look)
-        while True:
-            try:
-                missing = next(steps)
-            except StopIteration as over:
-                result: T = over.value
-                return result
-            self._is_woken = True
-            yield self._turns.cold_reads.read(missing)
+        return (yield from reading(looking_within(look), self._read))
+
+    def _read(self, missing: NotInMemory) -> Awaitable[None]:
+        self._is_woken = True
+        return self._turns.cold_reads.read(missing)
 
     def stop(self) -> None:
         """The last step is taken: the fetch is parked or answered, or its connection has ended."""
