@@ -128,7 +128,8 @@ class LogDirectory:
         #: Partitions whose future log was being copied into this directory when the process ended.
         self.futures: set[tuple[str, int]] = set()
         self._scheduled_deletions: list[tuple[int, str]] = []
-        self._recovery_points: dict[tuple[str, int], int] = {}
+        #: The recovery points that `open` found.
+        self.recovery_points_read: dict[tuple[str, int], int] = {}
         self._start_offsets: dict[tuple[str, int], int] = {}
         self._high_watermarks: dict[tuple[str, int], int] = {}
         self._written_high_watermarks: list[Mapping[tuple[str, int], int]] = []
@@ -171,10 +172,13 @@ class LogDirectory:
                 self.previous_broker_epoch = epoch
                 self.filesystem.unlink(clean_shutdown)
                 self.filesystem.fsync_dir(self.path)
-            self._recovery_points = self._read_checkpoint(checkpoint.RECOVERY_POINT_CHECKPOINT)
-            self._start_offsets = self._read_checkpoint(checkpoint.LOG_START_OFFSET_CHECKPOINT)
-            self.cleaned = self._read_checkpoint(checkpoint.CLEANER_OFFSET_CHECKPOINT)
-            self._high_watermarks = self._read_checkpoint(checkpoint.REPLICATION_OFFSET_CHECKPOINT)
+            points = self._read_checkpoint(checkpoint.RECOVERY_POINT_CHECKPOINT)
+            if self.is_clean and not lost_files.has_recovery_points(self.filesystem, self.path, points):
+                self.is_clean, self.previous_broker_epoch = points is not None, -1
+            self.recovery_points_read = points or {}
+            self._start_offsets = self._read_checkpoint(checkpoint.LOG_START_OFFSET_CHECKPOINT) or {}
+            self.cleaned = self._read_checkpoint(checkpoint.CLEANER_OFFSET_CHECKPOINT) or {}
+            self._high_watermarks = self._read_checkpoint(checkpoint.REPLICATION_OFFSET_CHECKPOINT) or {}
         self.meta = meta
         return meta
 
@@ -210,9 +214,6 @@ class LogDirectory:
                 self._set_unknown_aside(name, error)
                 continue
             yield self._load(*found, topic_id, config_of, wall_ms)
-        if self.is_clean and lost_files.lacks_records(self.path, self._recovery_points, self.logs):
-            # Not a clean start for the controller: an empty log would lead, and others would truncate theirs to it.
-            self.previous_broker_epoch = -1
         self._is_loaded = True
 
     def _read_topic_id(self, path: str) -> bytes:
@@ -243,7 +244,7 @@ class LogDirectory:
             config_of(topic, partition, topic_id),
             wall_ms=wall_ms,
             is_clean=self.is_clean,
-            recovery_point=self._recovery_points.get(key, 0),
+            recovery_point=self.recovery_points_read.get(key, 0),
             log_start_offset=self._start_offsets.get(key, 0),
             high_watermark=self._high_watermarks.get(key),
             may_have_gaps=key in self.cleaned,
@@ -254,14 +255,14 @@ class LogDirectory:
         self.logs[key] = log
         return log
 
-    def _read_checkpoint(self, name: str) -> dict[tuple[str, int], int]:
+    def _read_checkpoint(self, name: str) -> dict[tuple[str, int], int] | None:
+        """The offsets of a checkpoint; none if the file is missing, None if it is not valid."""
         try:
             return checkpoint.read_offset_checkpoint(self.filesystem, f"{self.path}/{name}")
         except CorruptFile as error:
             # Without it, at worst more is read again than necessary, and the high watermark comes from the leader.
             _log.warning("%s/%s is not valid (%s) and is ignored", self.path, name, error)
-            self.is_clean = self.is_clean and name != checkpoint.RECOVERY_POINT_CHECKPOINT
-            return {}
+            return None
 
     # -- logs
 

@@ -52,6 +52,7 @@ from minikafka.steps import Steps
 from minikafka.storage.config import LogConfig
 from minikafka.storage.errors import DirectoryLocked, NotFormatted, ResourceShortage, StorageError
 from minikafka.storage.log_dir import LogDirectory, MetaProperties
+from minikafka.storage.lost_files import note_lost_records
 from minikafka.storage.open_files import OPEN_FILES_MAX
 from minikafka.wire.records.metadata_records import FeatureLevelRecord, UserScramCredentialRecord
 
@@ -364,6 +365,7 @@ class Node:
             count += len(directory.logs)
         if all(directory.is_offline for directory in self.directories):
             raise StartError("every log directory has failed: " + "; ".join(str(d.failure) for d in self.directories))
+        note_lost_records(self.directories)
         if count:
             clean = all(directory.is_clean for directory in self.directories)
             how = "clean shutdown" if clean else "recovered after a crash"

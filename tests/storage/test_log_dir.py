@@ -25,6 +25,7 @@ from minikafka.storage.log_dir import (
     parse_directory_name,
     read_meta_properties,
 )
+from minikafka.storage.lost_files import note_lost_records
 from minikafka.wire.errors import ApiError, ErrorCode
 
 META = MetaProperties("golden-static-quorum-A", 1, uuid_bytes("ToPOSeJf2aXZc_Mg0b-Pug"))
@@ -40,6 +41,7 @@ def opened(disk: MemoryFileSystem | OsFileSystem, path: str = "/data") -> LogDir
     directory = LogDirectory(disk, path)
     directory.open()
     directory.load(config_of, T0)
+    note_lost_records([directory])
     return directory
 
 
@@ -140,6 +142,44 @@ def test_a_broker_that_lost_records_since_has_not_stopped_cleanly(
     assert again.is_clean and again.previous_broker_epoch == (42 if left == end else -1)
     said = f"/data/t-0: the log ends at offset {left}, and ended at 10 when the broker stopped cleanly"
     assert (said in caplog.text) == (left != end)
+
+
+@pytest.mark.parametrize("left", [None, b"", b"0\n2\nt 0 10\n", b"junk"])
+def test_without_its_recovery_points_a_broker_has_not_stopped_cleanly(formatted: MemoryFileSystem, left: bytes | None) -> None:
+    """A clean stop writes them: whoever removed the file may have removed segments, too, and nobody can tell."""
+    directory = opened(formatted)
+    append(directory.create_log("t", 0, TOPIC_ID, CONFIG, T0), 10)
+    directory.close(broker_epoch=42)
+    name = "/data/recovery-point-offset-checkpoint"
+    formatted.unlink(name)
+    if left is not None:
+        write_atomically(formatted, name, left)
+    assert opened(formatted).previous_broker_epoch == -1
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_log_that_was_moved_to_another_directory_is_not_lost(tmp_path: Path, is_cut: bool) -> None:
+    """As Kafka's operators do it by hand while the broker is down."""
+    disk, paths = OsFileSystem(), [str(tmp_path / "a"), str(tmp_path / "b")]
+    for path in paths:
+        format_directory(disk, path, META, T0)
+    first, second = (opened(disk, path) for path in paths)
+    log = first.create_log("t", 0, TOPIC_ID, CONFIG, T0)
+    append(log, 10)
+    last = log.segments.bases[-1]
+    first.close(broker_epoch=42)
+    second.close(broker_epoch=42)
+    moved = shutil.move(tmp_path / "a" / "t-0", tmp_path / "b" / "t-0")
+    if is_cut:
+        (moved / f"{last:020d}.log").unlink()
+    both = [LogDirectory(disk, path) for path in paths]
+    for directory in both:
+        directory.open()
+        directory.load(config_of, T0)
+    note_lost_records(both)
+    assert min(directory.previous_broker_epoch for directory in both) == (-1 if is_cut else 42)
+    for directory in both:
+        directory.abandon()
 
 
 def test_kafkas_directory_is_opened_and_written_back(tmp_path: Path) -> None:
