@@ -372,11 +372,20 @@ class Log:
             )
         if offset <= self.log_start_offset:
             return False
+        self._start_at(offset)
+        return True
+
+    def accept_beginning(self) -> None:
+        """Nobody has the first records that the log lost while it was closed: it begins where it does."""
+        if self.watermarks.lacks_beginning:
+            self._start_at(self.log_start_offset)
+
+    def _start_at(self, offset: int) -> None:
         with self.disk("move the log start"):
             self.watermarks.log_start_offset = offset
+            self.watermarks.lacks_beginning = False
             self.epochs.truncate_from_start(offset, write=False)
             self.producer_state.on_log_start_offset(offset)
-        return True
 
     def delete_old_segments(self, wall_ms: int, most: int = sys.maxsize) -> int:
         """Apply retention: by log start, then by size and time if the policy includes delete. Drops `most` segments at most, the oldest

@@ -37,6 +37,12 @@ def has_recovery_points(filesystem: FileSystem, path: str, read: Mapping[tuple[s
     return False
 
 
+def lacks_beginning(bases: Sequence[int], start_offset: int, epochs: Sequence[tuple[int, int]]) -> bool:
+    """Whether a cleanly stopped log lost its first segments since. `bases`: of the segments that it has. `start_offset`: its start in the
+    checkpoint, 0 if there is none. `epochs`: the valid entries of its file, of which a clean stop leaves none before the start."""
+    return bool(bases and epochs) and epochs[0][1] < bases[0] and start_offset < bases[0]
+
+
 def note_lost_records(directories: Sequence[StoppedDirectory]) -> None:
     """Look whether logs lost records while the broker was down; call it when all log directories are loaded. Names each in the log. Such a
     start is not a clean one for the controller: an empty log would lead, and others would truncate theirs to it. After a crash the broker
@@ -47,6 +53,14 @@ def note_lost_records(directories: Sequence[StoppedDirectory]) -> None:
         for key, log in directory.logs.items():
             ends[key] = max(log.log_end_offset, ends.get(key, 0))
     for directory in directories:
+        for log in directory.logs.values() if directory.is_clean else ():
+            if log.watermarks.lacks_beginning:
+                directory.previous_broker_epoch = -1
+                _log.error(
+                    "%s: the log begins at offset %d, and began at %d when the broker stopped cleanly: files were removed since. The broker"
+                    " starts as after a crash: replicas that have the records come first",
+                    log.directory, log.log_start_offset, log.epochs.entries[0][1],
+                )  # fmt: skip
         for (topic, partition), stopped_at in directory.recovery_points_read.items() if directory.is_clean else ():
             end = ends.get((topic, partition), 0)
             if end < stopped_at:

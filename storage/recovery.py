@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
+from minikafka.storage import lost_files
 from minikafka.storage.batch_scan import batches
 from minikafka.storage.checkpoint import INT64_MAX, PARTITION_METADATA, read_partition_metadata
 from minikafka.storage.config import LogConfig
@@ -90,6 +91,7 @@ def _load(
     log.producer_state.snapshots.find()
     is_known = _read_epochs(log)
     epochs_before = log.epochs.entries
+    begins_late = is_clean and lost_files.lacks_beginning(bases, log_start_offset, epochs_before if is_known else [])
     log.segments.may_have_gaps = log.segments.may_have_gaps or may_have_gaps
     segments = _recover(log, segments, unflushed_from, wall_ms)
     if not is_known and any(segment.size for segment in segments):
@@ -108,12 +110,8 @@ def _load(
         segments = [log.segments.create(log.log_start_offset, wall_ms)]
     else:
         segments[-1].activate()
-    if log.epochs.entries != epochs_before:
-        log.epochs.write()
-    log.epochs.truncate_from_end(log_end)
-    if log.epochs.is_stale:
-        log.epochs.write(sync=False)
-    log.epochs.truncate_from_start(log.log_start_offset)
+    log.watermarks.lacks_beginning = begins_late and log_end > log.log_start_offset
+    _settle_epochs(log, epochs_before, log_end)
     _load_producers(log, segments, log_end, is_clean, wall_ms)
     log.durability.is_flush_requested = log.durability.is_flush_requested or log.epochs.is_unsynced or log.epochs.is_dirty
     segments[-1].load_first_timestamp()  # the first append would wait for the disk
@@ -271,6 +269,18 @@ def _read_epochs(log: Log) -> bool:
         _log.warning("%s: leader-epoch-checkpoint is not valid (%s), rebuilding it from the log", log.name, error)
         return False
     return bool(log.epochs.epochs)
+
+
+def _settle_epochs(log: Log, before: list[tuple[int, int]], log_end: int) -> None:
+    """Bring the epochs to the log's start and end, and write what has changed since `before`."""
+    if log.epochs.entries != before:
+        log.epochs.write()
+    log.epochs.truncate_from_end(log_end)
+    if log.epochs.is_stale:
+        log.epochs.write(sync=False)
+    # Epochs before the start say that the log lacks their records: the next start still has to know.
+    if not log.watermarks.lacks_beginning:
+        log.epochs.truncate_from_start(log.log_start_offset)
 
 
 def _find_earlier_epochs(log: Log, segments: list[Segment]) -> None:

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.timeout(120)
 RECORDS = 300
 #: The only controller, which stops last: it alone is in sync in the end.
 LAST = 1
+FIRST = f"{0:020d}.log"
 
 
 def end_of(bootstrap: str) -> int:
@@ -27,13 +28,14 @@ def end_of(bootstrap: str) -> int:
         consumer.close()
 
 
-@pytest.mark.parametrize("lost", ["*.log", "*"])
+@pytest.mark.parametrize("lost", ["*.log", "*", FIRST])
 def test_the_last_leader_loses_its_records_while_it_is_down(lost: str, tmp_path: Path) -> None:
-    """It led with an empty log, and the others truncated theirs."""
+    """It led with an empty log, and the others truncated theirs. Or it led with a log that begins late, and the others deleted the
+    records before."""
     with ProcessCluster(3, directory=tmp_path) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        admin.create_topics([NewTopic("t", 1, 3)])["t"].result(30)
-        producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+        admin.create_topics([NewTopic("t", 1, 3, config={"internal.segment.bytes": "1000"})])["t"].result(30)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "batch.num.messages": 10})
         for number in range(RECORDS):
             producer.produce("t", b"%d" % number, partition=0)
         assert producer.flush(30) == 0
@@ -54,4 +56,7 @@ def test_the_last_leader_loses_its_records_while_it_is_down(lost: str, tmp_path:
         cluster.wait_for(is_whole, "the broker is in sync again")
         cluster.wait_for(lambda: end_of(cluster.bootstrap) == RECORDS, "all records are still there")
         said = cluster.nodes[LAST].output_path.read_text()
-        assert f"t-0: the log ends at offset 0, and ended at {RECORDS} when the broker stopped cleanly" in said
+        ends = f"t-0: the log ends at offset 0, and ended at {RECORDS} when the broker stopped cleanly"
+        assert ("began at 0 when the broker stopped cleanly" if lost == FIRST else ends) in said
+        for node in cluster.nodes.values():  # when it leads, others delete what is before its first record
+            assert next(node.directory.rglob("t-0")).joinpath(FIRST).stat().st_size > 0

@@ -479,11 +479,15 @@ class Fetcher:
                 await self._sync_cut(partition)
             return
         leader_start = await self._ask_offset(partition, leader_epoch, EARLIEST_TIMESTAMP)
-        found = out_of_range(leader_start, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset)
+        # Others count on the records of a replica that is in sync.
+        lacks_beginning = log.watermarks.lacks_beginning and self._replication.broker_id not in partition.isr
+        found = out_of_range(
+            leader_start, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset, lacks_beginning=lacks_beginning
+        )
         if found is OutOfRange.START_ANEW:
             logger.warning(
-                "%s: in epoch %d truncated completely: the log of leader broker %d begins at %d, and this log ended earlier, at %d",
-                partition, leader_epoch, self.leader_id, leader_start, log.log_end_offset,
+                "%s: in epoch %d truncated completely: the log of leader broker %d begins at %d, and this log had offsets %d to %d",
+                partition, leader_epoch, self.leader_id, leader_start, log.log_start_offset, log.log_end_offset,
             )  # fmt: skip
             held = log.log_end_offset - log.log_start_offset
             run_blocking, is_followed = self._replication.environment.run_blocking, self._is_followed(partition, leader_epoch)
@@ -493,6 +497,7 @@ class Fetcher:
         elif found is OutOfRange.MOVE_START:
             log.update_high_watermark(max(log.high_watermark, leader_start))
             log.increment_log_start_offset(leader_start)
+        log.accept_beginning()
 
     async def _ask_offset(self, partition: Partition, leader_epoch: int, timestamp: int) -> int:
         channel = self._channel

@@ -17,6 +17,8 @@ Key = tuple[bytes, int]
 #: Where a partition is fetched from: (log end offset, leader epoch, epoch of the last record or -1, log start offset).
 Position = tuple[int, int, int, int]
 
+#: The fetch offset of a log that has to be compared with the leader's first.
+NOWHERE = -1
 BACKOFF_MS_MIN = 10
 #: How long a leader without a session may hold a fetch while a partition that the fetch leaves out is about to join.
 JOIN_WAIT_MS_MAX = 20
@@ -44,6 +46,8 @@ class FollowedOffsets(Protocol):
 
     log_start_offset: int
     log_end_offset: int
+    #: Whether it lost its first records.
+    lacks_beginning: bool
 
 
 class FollowedLog(Protocol):
@@ -286,7 +290,9 @@ class Follower:
                 continue
             log = followed.replica.log
             offsets = log.watermarks
-            position = (offsets.log_end_offset, followed.leader_epoch, log.latest_epoch, offsets.log_start_offset)
+            # No leader has NOWHERE: the host is told to locate, and compares where the logs begin before anybody counts on this one.
+            end = offsets.log_end_offset if not offsets.lacks_beginning else NOWHERE
+            position = (end, followed.leader_epoch, log.latest_epoch, offsets.log_start_offset)
             if followed.position == position:
                 continue
             if followed.position is None:

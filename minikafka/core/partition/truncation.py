@@ -41,7 +41,8 @@ def truncation_for(
 class OutOfRange(Enum):
     """What a follower does if its log has no offset in common with its leader's (AbstractFetcherThread.fetchOffsetAndTruncate)."""
 
-    #: The leader's log begins after the end of the follower's: empty the log and start at the leader's start.
+    #: The leader's log begins after the end of the follower's, or the follower lost records that the leader has: empty the log and start at
+    #: the leader's start.
     START_ANEW = "start anew"
     #: The leader's log begins within the follower's: drop what is before.
     MOVE_START = "move start"
@@ -54,8 +55,9 @@ def is_beyond_leader(leader_end_offset: int, *, log_end_offset: int) -> bool:
     return leader_end_offset < log_end_offset
 
 
-def out_of_range(leader_start_offset: int, *, log_start_offset: int, log_end_offset: int) -> OutOfRange:
-    """What to do, given the leader's first offset, if the leader's log ends at or after the end of this one."""
-    if leader_start_offset > log_end_offset:
+def out_of_range(leader_start_offset: int, *, log_start_offset: int, log_end_offset: int, lacks_beginning: bool = False) -> OutOfRange:
+    """What to do, given the leader's first offset, if the leader's log ends at or after the end of this one. `lacks_beginning`: this log
+    lost its first records, and nobody counts on those that it has."""
+    if leader_start_offset > log_end_offset or (lacks_beginning and leader_start_offset < log_start_offset):
         return OutOfRange.START_ANEW
     return OutOfRange.MOVE_START if leader_start_offset > log_start_offset else OutOfRange.GO_ON

@@ -11,6 +11,7 @@ from minikafka.core.partition.follower import (
     JOIN_WAIT_MS_MAX,
     JOINING_MAX,
     LOOK_MS,
+    NOWHERE,
     FetchPlan,
     FollowedPartition,
     Follower,
@@ -32,6 +33,7 @@ class Log:
     log_start_offset: int = 0
     log_end_offset: int = 0
     latest_epoch: int = -1
+    lacks_beginning: bool = False
 
     @property
     def watermarks(self) -> Log:
@@ -418,3 +420,23 @@ def test_nothing_is_asked_for_without_partitions_or_when_everything_waits() -> N
 def test_out_of_range(leader_start: int, start: int, end: int, expected: OutOfRange) -> None:
     assert out_of_range(leader_start, log_start_offset=start, log_end_offset=end) is expected
     assert is_beyond_leader(8, log_end_offset=9) and not is_beyond_leader(9, log_end_offset=9)
+
+
+@pytest.mark.parametrize(
+    ("leader_start", "expected"),
+    [(0, OutOfRange.START_ANEW), (4, OutOfRange.START_ANEW), (5, OutOfRange.GO_ON), (6, OutOfRange.MOVE_START)],
+)
+def test_a_log_that_lost_its_first_records_gets_them_from_a_leader_that_has_them(leader_start: int, expected: OutOfRange) -> None:
+    assert out_of_range(leader_start, log_start_offset=5, log_end_offset=9, lacks_beginning=True) is expected
+
+
+def test_a_log_that_lost_its_first_records_is_located_before_anybody_counts_on_it() -> None:
+    """A fetch from its end would let it join the in-sync replicas."""
+    replica = Replica(log=Log(3, 8, 4, lacks_beginning=True))
+    leader = Leader(replica)
+    first = leader.asked()
+    assert first.positions == [(replica.key, (NOWHERE, 5, 4, 3))]
+    assert leader.say(first, replica, ErrorCode.OFFSET_OUT_OF_RANGE) is Step.LOCATE
+    replica.log = Log(0, 0)
+    leader.follower.located(leader.followed(replica), leader.now_ms, is_found=True)
+    assert leader.asked().positions == [(replica.key, (0, 5, -1, 0))]
