@@ -96,13 +96,13 @@ def prepare() -> None:
     _archive(VERSION)
 
 
-def run_tool(main_class: str, *arguments: str, version: str = VERSION) -> str:
-    """Output of a Kafka tool; raises RuntimeError if it fails."""
-    return _run([*java(version=version), main_class, *arguments])
+def run_tool(main_class: str, *arguments: str, version: str = VERSION, timeout_s: float | None = None) -> str:
+    """Output of a Kafka tool; raises RuntimeError if it fails, and subprocess.TimeoutExpired, after its end, if it takes too long."""
+    return _run([*java(version=version), main_class, *arguments], timeout_s)
 
 
-def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def _run(command: list[str], timeout_s: float | None = None) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}:\n{done.stdout}{done.stderr}")
     return done.stdout + done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from helpers.apache_kafka import dump_log, run_tool, wait_until
 from helpers.ledger import create_topic
 from helpers.mixed_cluster import BROKER, CONTROLLER, MINI, MixedCluster
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
 
 def test_dump_log_and_metadata_shell_read_our_metadata(tmp_path: Path) -> None:
@@ -40,10 +41,13 @@ def test_dump_log_and_metadata_shell_read_our_metadata(tmp_path: Path) -> None:
 
 
 def in_image(path: Path, expected: set[str]) -> None:
-    """What kafka-metadata-shell finds under /image. It may begin before its own loader is done, so it is asked again."""
+    """What kafka-metadata-shell finds under /image. It may begin before its own loader is done, or not end, so it is asked again."""
 
     def found() -> bool:
-        shown = run_tool("org.apache.kafka.shell.MetadataShell", "--snapshot", str(path), "find", "/image")
+        try:
+            shown = run_tool("org.apache.kafka.shell.MetadataShell", "--snapshot", str(path), "find", "/image", timeout_s=30)
+        except subprocess.TimeoutExpired:
+            return False
         return {f"/image/{name}" for name in expected} <= set(shown.split())
 
-    wait_until(found, 20, f"{sorted(expected)} in the image of {path.name}")
+    wait_until(found, 60, f"{sorted(expected)} in the image of {path.name}")
