@@ -283,7 +283,9 @@ def _snapshot(
             if replayed.last_offset >= 0 and max(replayed.last_offset, last_offset) >= cleaned_to:
                 found["last sequence"], found["last offset"] = (last_sequence, replayed.last_sequence), (last_offset, replayed.last_offset)
                 found["offset delta"] = (delta, replayed.offset_delta)
-            if max(first, replayed.open_since) >= max(begin, cleaned_to) and not 0 <= first < cleaned_to:
+            # What began below `kept` may have lost its first batches: retention ends in the midst of a transaction.
+            kept = max(begin, cleaned_to)
+            if max(first, replayed.open_since) >= kept and not 0 <= first < kept:
                 found["open transaction since"] = (first, replayed.open_since)
             if (replayed.coordinator_epoch >= 0 or begin == 0) and not cleaned_to:
                 found["coordinator epoch"] = (coordinator, replayed.coordinator_epoch)

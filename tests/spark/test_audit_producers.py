@@ -51,6 +51,19 @@ def test_a_snapshot_knows_no_producer_of_which_a_whole_log_has_nothing(
     assert (result.exit_code, len(messages_of(result, "producer-replay"))) == ((0, 0) if is_legal else (1, 2 * len(brokers)))
 
 
+@pytest.mark.parametrize(("begin", "since", "is_legal"), [(10, 5, True), (10, 11, False), (10, -1, False), (0, 0, True), (0, 1, False)])
+def test_a_transaction_may_have_begun_before_the_log(tmp_path: Path, begin: int, since: int, is_legal: bool) -> None:
+    """Retention deleted its first segment while it was open. The snapshots of later segments still know where it began."""
+    batches = [data(at, at - begin) for at in range(begin, begin + 4)]
+    cluster(tmp_path, [*batches, marker(begin + 4, COMMIT, 7)], (begin, begin + 2))
+    path = tmp_path / "b1" / "t-0" / f"{begin + 2:020d}.snapshot"
+    (row,) = ROW.iter_unpack(path.read_bytes()[10:])
+    path.write_bytes(struct.pack(">hIi", 1, crc32c(struct.pack(">i", 0)), 0))
+    add_row(path, (*row[:-1], since))
+    result = audit(tmp_path)
+    assert (result.exit_code, len(messages_of(result, "producer-replay"))) == ((0, 0) if is_legal else (1, 1))
+
+
 OPEN = [data(0, 0), data(1, 0, 8), data(2, 1), marker(3, ABORT, 7), data(4, 1, 8, 0), marker(5, COMMIT, 8), data(6, 2, 8, 0),
         data(7, 2, 7, 0)]  # fmt: skip
 CLOSED = [*OPEN[:4], data(4, 1, 8), *OPEN[5:]]
