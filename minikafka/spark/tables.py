@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from minikafka.spark.json_lines import first_invalid_line
+from minikafka.spark.json_lines import BYTE_ORDER_MARK, first_invalid_line
 from minikafka.spark.packed import LINE_BYTES_MAX, PackedError, compression_of, name_inside, unpacked, windows_of_lines
 
 FORMATS = ("parquet", "csv", "jsonl")
@@ -253,7 +253,11 @@ def _read_jsonl(unit: Unit, columns: list[str] | None) -> Iterator[pa.Table]:
 
 def _json_tables(data: bytes, columns: list[str] | None, unit: Unit, first_line: int) -> Iterator[pa.Table]:
     """`first_line`: the number of the first line; 0: nobody has counted."""
-    lines = [line for line in data.split(b"\n") if line.strip()]
+    if unit.begin == 0 and first_line <= 1:
+        data = data.removeprefix(BYTE_ORDER_MARK)  # the file's, not the first row's
+    lines = [line.removesuffix(b"\r") for line in data.split(b"\n") if line.strip()]
+    if not lines:
+        return
     bad = first_invalid_line(data, lines)
     if bad is not None:
         index, why = bad

@@ -42,6 +42,28 @@ def test_every_value_is_a_row(tmp_path: Path) -> None:
     assert rows(path, []) == 7
 
 
+@pytest.mark.parametrize("split_bytes", [5, 1 << 20])
+@pytest.mark.parametrize("packed", [False, True])
+def test_marks_of_the_file_are_in_no_row(tmp_path: Path, packed: bool, split_bytes: int) -> None:
+    """The first record began with the byte order mark, and each ended with a carriage return."""
+    path = tmp_path / ("t.jsonl.gz" if packed else "t.jsonl")
+    data = b'\xef\xbb\xbf{"a": 1}\r\n\r\n{"a": 2}\r\n'
+    path.write_bytes(gzip.compress(data) if packed else data)
+    units, _ = plan_units(str(path), "jsonl", split_bytes)
+    assert [row["line"] for unit in units for table in read_unit(unit, []) for row in table.to_pylist()] == [b'{"a": 1}', b'{"a": 2}']
+
+
+@pytest.mark.parametrize("columns", [[], None], ids=["the row", "columns"])
+@pytest.mark.parametrize(("data", "count"), [
+    (b"\xef\xbb\xbf", 0), (b'\xef\xbb\xbf\r\n{"a": 1}\r\n', 1), (b"\n \n", 0), (b' {"a": ' + b"9" * 5000 + b"}\n", 1),
+])  # fmt: skip
+def test_odd_lines_that_are_json(tmp_path: Path, data: bytes, count: int, columns: list[str] | None) -> None:
+    """They were refused."""
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(data)
+    assert rows(path, columns) == count
+
+
 def test_objects_need_no_second_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(json_lines, "json")
     lines = [json.dumps({"a": value}).encode() for value in (1, "x", None, [1, {"b": 2}])]
