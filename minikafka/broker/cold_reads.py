@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from minikafka.broker.supervise import Ends, Supervisor
 from minikafka.storage.cold_reads import NotInMemory, looking
@@ -26,15 +27,13 @@ class ColdReads:
         self._supervisor = supervisor
         self._reading = asyncio.Semaphore(READ_THROUGH_AT_ONCE)
 
-    async def read(self, missing: NotInMemory) -> None:
-        """Read what a look-up misses, before it is made again."""
-        async with self._reading:
-            await self._run_blocking(missing.read_through)
+    def read(self, missing: NotInMemory) -> Awaitable[None]:
+        """Read what a look-up misses, before it is made again. Nothing is done before it is awaited, which it need not be."""
+        return _Reading(self._reading, partial(self._run_blocking, missing.read_through))
 
-    async def read_slices(self, slices: list[FileSlice]) -> None:
-        """Read records that will be sent."""
-        async with self._reading:
-            await self._run_blocking(_read_through, slices)
+    def read_slices(self, slices: list[FileSlice]) -> Awaitable[None]:
+        """Read records that will be sent; as `read`."""
+        return _Reading(self._reading, partial(self._run_blocking, _read_through, slices))
 
     async def look(self, look: Callable[[], T]) -> T:
         """Make a look-up, perhaps several times; its result. Other work may be done meanwhile. Raises what it raises."""
@@ -65,6 +64,23 @@ class ColdReads:
             except StopIteration as over:
                 use(over.value)
                 return
+
+
+class _Reading:
+    """A reading to come. A coroutine would warn if nobody awaits it: a fetch ends with its connection, before its next step."""
+
+    __slots__ = ("_gate", "_run")
+
+    def __init__(self, gate: asyncio.Semaphore, run: Callable[[], Awaitable[object]]) -> None:
+        self._gate = gate
+        self._run = run
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._read().__await__()
+
+    async def _read(self) -> None:
+        async with self._gate:
+            await self._run()
 
 
 def _read_through(slices: list[FileSlice]) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from helpers.batches import T0, batch, marker
@@ -15,8 +17,10 @@ from helpers.cold_disk import ColdDisk
 from helpers.live_node import broker_port, controller_port, live_node
 from helpers.peer import Peer
 
+from minikafka.broker.cold_reads import ColdReads
 from minikafka.broker.node import Node
 from minikafka.client.admin import Admin
+from minikafka.storage.cold_reads import NotInMemory
 from minikafka.storage.log import Log
 from minikafka.wire.batch import iterate_batches
 from minikafka.wire.errors import ErrorCode
@@ -210,3 +214,23 @@ async def test_no_turn_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
     async with cold_node(tmp_path / "warm") as (node, disk), Peer(broker_port(node)) as peer:
         disk.is_cold = False
         assert await work(node, peer) == found or work is metadata
+
+
+def test_a_reading_that_nobody_waits_for_does_nothing(recwarn: pytest.WarningsRecorder) -> None:
+    """The connection of a fetch ended between two steps: Python warned of a coroutine that was never awaited."""
+    read: list[str] = []
+
+    async def run_blocking(work: Callable[..., object], *arguments: object) -> None:
+        work(*arguments)
+
+    async def drop_one_and_await_one() -> None:
+        reads = ColdReads(run_blocking, cast(Any, None))
+        for name in ("dropped", "awaited"):
+            reading = reads.read(NotInMemory(name, 0, partial(read.append, name)))
+            if name == "awaited":
+                await reading
+        reads.read_slices([])
+        gc.collect()
+
+    asyncio.run(drop_one_and_await_one())
+    assert read == ["awaited"] and not list(recwarn)
