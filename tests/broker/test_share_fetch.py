@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +183,22 @@ async def first_life(node: Node) -> None:
     b.channel.close()
 
 
+@contextmanager
+def coordinator_that_does_not_answer(node: Node) -> Iterator[asyncio.Event]:
+    """Until the event is set, so that the verification of a share partition lasts longer than a fetch."""
+    assert node.broker is not None
+    persister, go_on = node.broker.shares.persister, asyncio.Event()
+    ask_all = persister.ask_all
+
+    async def late(*asked: Any) -> Any:
+        await go_on.wait()
+        return await ask_all(*asked)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(persister, "ask_all", late)
+        yield go_on
+
+
 async def second_life(node: Node) -> None:
     c = await member_of(node, "c")
     c.topic_id = node.metadata.image.topics_by_name["t"].topic_id
@@ -196,10 +214,12 @@ async def second_life(node: Node) -> None:
     assert wrong.error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
     newcomer = Member(node, c.channel, "newcomer")
     newcomer.topic_id = c.topic_id
-    named = [
-        [(p.partition_index, p.acquired_records) for topic in (await newcomer.fetch(wait_ms=1)).responses for p in topic.partitions]
-        for _ in range(2)
-    ]
+    with coordinator_that_does_not_answer(node) as go_on:
+        named = [
+            [(p.partition_index, p.acquired_records) for topic in (await newcomer.fetch(wait_ms=1)).responses for p in topic.partitions]
+            for _ in range(2)
+        ]
+        go_on.set()
     assert named == [[(0, [])], []], "the first answer of a session names what could give records and has none; later ones do not"
     await newcomer.acknowledge(0, 0, ACCEPT, epoch=-1)
     final = await c.acknowledge(10, 10, ACCEPT, epoch=-1)

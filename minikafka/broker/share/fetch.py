@@ -182,11 +182,11 @@ class ShareFetchHandlers:
         if not self.leader.is_held(held):
             return refused(0, held.error or ErrorCode.NOT_LEADER_OR_FOLLOWER), 0
         core, log, session = held.core, held.partition.log, fetch.session
-        if core is None or held.key[1:] in session.unverified or not self.leader.sessions.is_current(session):
-            # The share partition is loading or being verified, or the session has ended.
+        if core is None or not self.leader.sessions.is_current(session):
+            # The share partition is loading, or the session has ended.
             return None, 0
         empty = PartitionData(records=b"") if fetch.request.share_session_epoch == INITIAL_EPOCH and core.can_acquire else None
-        if left <= 0:
+        if left <= 0 or held.key[1:] in session.unverified:
             return empty, 0
         rules = self.settings.rules(session.group_id)
         if core.fetch_offset < log.log_start_offset:
