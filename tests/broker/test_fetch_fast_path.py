@@ -86,6 +86,24 @@ async def test_answers_are_those_of_the_ordinary_way(tmp_path: Path, version: in
         assert served == 2 * 3 * len(cases)
 
 
+@pytest.mark.parametrize("is_fast", [True, False])
+async def test_a_batch_that_does_not_fit_has_no_list_of_aborted_transactions(tmp_path: Path, is_fast: bool) -> None:
+    """Apache Kafka answers none, as to uncommitted reads; an empty list where nothing is left to read, and where no bytes are left."""
+    async with live_node(tmp_path) as node:
+        topic_id = await prepare(node)
+        assert node.broker is not None
+        side = Side(node.broker.dispatcher, fast=is_fast)
+        for bytes_max, expected in ((1, [[], None, []]), (0, [[], [], []])):
+            frame = fetch(12, topic_id, one(1, 2) + one(2, 0, bytes_max) + one(0, 0), isolation_level=1)
+            for _ in range(3):
+                side.connection.arrived.clear()
+                side.ask(frame)
+                await side.connection.arrived.wait()
+                answer = side.connection.frames[max(side.connection.frames)]
+                (topic,) = FetchResponse.decode(12, memoryview(answer), 9).responses
+                assert [data.aborted_transactions for data in topic.partitions] == expected
+
+
 async def test_a_template_is_served_the_second_time_at_any_offset(tmp_path: Path) -> None:
     async with live_node(tmp_path) as node:
         topic_id = await prepare(node)

@@ -67,7 +67,8 @@ def brokers(
 class Lanes:
     """Comparisons that play at once on the same two brokers, each with names of its own: most of a sequence is waiting."""
 
-    def __init__(self, addresses: tuple[str, str], count: int) -> None:
+    def __init__(self, addresses: tuple[str, str], count: int, shortens: bool = True) -> None:
+        self._shortens = shortens
         self._targets = [Target(address) for address in addresses]
         self._sides = [[Side(target) for target in self._targets] for _ in range(count)]
         self._comparisons = [Comparison(*sides, lane) for lane, sides in enumerate(self._sides)]
@@ -105,6 +106,8 @@ class Lanes:
         if kind in self._told:
             return f"seed {seed} differs like seed {self._told[kind]}", True
         self._told[kind] = seed
+        if not self._shortens:
+            return f"seed {seed} differs: {found[0]}", True
         return await self._comparisons[0].tell(steps, f"seed {seed}") or f"seed {seed} differs: {found[0]}", True
 
     async def close(self) -> None:
@@ -116,12 +119,13 @@ class Lanes:
 
 
 def differing(
-    addresses: tuple[str, str], seeds: Sequence[int], length: int = LENGTH, lanes: int = LANES, tell: Callable[[str], None] = str
+    addresses: tuple[str, str], seeds: Sequence[int], length: int = LENGTH, lanes: int = LANES, tell: Callable[[str], None] = str,
+    shortens: bool = True,
 ) -> list[tuple[str, bool]]:
     """What differs on two brokers, told as soon as it is found, and whether it also does when the sequence plays alone."""
 
     async def play() -> list[tuple[str, bool]]:
-        ready = Lanes(addresses, lanes)
+        ready = Lanes(addresses, lanes, shortens)
         await ready.prepare()
         found = []
         for begin in range(0, len(seeds), ROUND):
@@ -138,7 +142,8 @@ def differing(
 @click.option("--seeds", default="0..20", help="FIRST..LAST, without the last.")
 @click.option("--length", default=LENGTH, help="Requests of a sequence.")
 @click.option("--lanes", default=LANES, help="Sequences that play at once.")
-def main(seeds: str, length: int, lanes: int) -> None:
+@click.option("--shorten/--no-shorten", default=True, help="Look for the fewest requests that show a difference: a minute each.")
+def main(seeds: str, length: int, lanes: int, shorten: bool) -> None:
     """Exit status 1 when an answer differs that differences.toml does not name."""
     why = apache_kafka.missing()
     if why:
@@ -147,7 +152,7 @@ def main(seeds: str, length: int, lanes: int) -> None:
     wanted = range(int(first), int(last))
     with tempfile.TemporaryDirectory(prefix="md-") as directory, brokers(Path(directory), apache_kafka.NEXT) as addresses:
         began_s = time.monotonic()
-        found = differing(addresses, wanted, length, lanes, click.echo)
+        found = differing(addresses, wanted, length, lanes, click.echo, shorten)
         rate = len(wanted) / (time.monotonic() - began_s)
     failed = sum(is_certain for _, is_certain in found)
     click.echo(f"{failed} of {len(wanted)} sequences differ; {len(found) - failed} differed among others, not alone; {rate:.1f} a second")

@@ -182,6 +182,8 @@ class FetchFastPath(TemplateFastPath):
                 read = log.read(offset, min(bytes_left, part.bytes_max), end_offset=end, at_least_one=not gathered)
                 piece = read.slice
                 count = piece.size
+                if template.is_committed and not count and offset < end:
+                    return None  # a batch that does not fit
                 run += part.before + _WATERMARKS.pack(high_watermark, stable, watermarks.log_start_offset) + part.between
                 if template.is_flexible:
                     run += _LENGTHS[count + 1] if count < 127 else unsigned_varint(count + 1)

@@ -241,8 +241,11 @@ class PartitionReader:
     @staticmethod
     def _with_aborted(result: PartitionRead, log: Log, found: ReadResult, size_max: int, at_least_one: bool) -> ReadResult:
         """Look up the aborted transactions of what was read. If they are very many, read less: their writer decides how many there are in
-        so many bytes. Only those that were open where the shorter read ends come on top."""
+        so many bytes. Only those that were open where the shorter read ends come on top. If not even the first batch fits, Apache Kafka
+        does not look, and answers none instead of an empty list (ReplicaManager.readFromLog, firstEntryIncomplete)."""
         offset = result.wanted.fetch_offset
+        if size_max and not found.slice.size:
+            return found
         aborted: list[AbortedTransaction] = []
         if found.slice.size:
             try:
