@@ -180,10 +180,7 @@ class FetchFastPath(TemplateFastPath):
                 high_watermark, stable = watermarks.high_watermark, watermarks.last_stable_offset
                 end = stable if template.is_committed else high_watermark
                 read = log.read(offset, min(bytes_left, part.bytes_max), end_offset=end, at_least_one=not gathered)
-                piece = read.slice
-                count = piece.size
-                if template.is_committed and not count and offset < end:
-                    return None  # a batch that does not fit
+                count = (piece := read.slice).size
                 run += part.before + _WATERMARKS.pack(high_watermark, stable, watermarks.log_start_offset) + part.between
                 if template.is_flexible:
                     run += _LENGTHS[count + 1] if count < 127 else unsigned_varint(count + 1)
@@ -198,6 +195,8 @@ class FetchFastPath(TemplateFastPath):
                     pieces += (run, piece)
                     size += len(run) + count
                     run = b""
+                elif template.is_committed and offset < end:  # a batch that does not fit
+                    return None
                 counts.append((partition, count))
         if gathered < template.min_bytes and template.waits:
             return None
