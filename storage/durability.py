@@ -9,6 +9,7 @@ from minikafka.storage.errors import ResourceShortage, StorageError
 from minikafka.storage.filesystem import File
 from minikafka.storage.log_disk import LogDisk
 from minikafka.storage.log_segments import LogSegments
+from minikafka.storage.lost_marks import remove_mark
 from minikafka.storage.producer_snapshot_files import SnapshotWrite
 from minikafka.storage.segment import Segment
 from minikafka.storage.slice import FileSlice
@@ -28,6 +29,7 @@ class Durability:
         "_segments",
         "_watermarks",
         "flushed_ms",
+        "has_old_mark",
         "has_unsynced_names",
         "is_cut",
         "is_flush_requested",
@@ -67,6 +69,8 @@ class Durability:
         self._cut_sync: CutSync | None = None
         #: Whether a power cut may lose the directory entry of the newest segment.
         self.has_unsynced_names = True
+        #: Whether the file that says that the log lost records is out of date: the next sync removes it.
+        self.has_old_mark = False
         #: Paths of producer snapshots, and of other files, that were written but not synced.
         self.unsynced_snapshots: list[str] = []
         #: Producer snapshots that the next flush writes.
@@ -104,6 +108,12 @@ class Durability:
         """The log replaced one in another log directory. Nothing of it counts as durable before that one's name is durably gone."""
         self.superseded.append(directory)
         self.is_flush_requested = True
+
+    def found_again(self) -> None:
+        """The log is not regarded as one that lost records any more. The mark goes once that is durable."""
+        if self._watermarks.lost is not None:
+            self._watermarks.lost = None
+            self.has_old_mark = self.is_flush_requested = True
 
     def request_flush(self) -> None:
         """Ask for a flush soon: the log got its first records, or a leader epoch, and its other files are not synced yet."""
@@ -217,7 +227,7 @@ class Durability:
             self.is_whole_flush_requested = False
         has_epochs = epochs.is_unsynced or self.must_write_epochs
         has_files = self.unsynced_snapshots or self.snapshot_writes or self.unsynced_files or has_epochs or self.superseded
-        has_names = up_to is None and self.has_unsynced_names
+        has_names = (up_to is None and self.has_unsynced_names) or self.has_old_mark
         if end <= self.recovery_point and not has_files and not has_names:
             return None
         try:
@@ -274,6 +284,7 @@ class CutSync:
         self._directory = disk.directory
         self._piece = active.slice(0, 0)
         self._epochs = epochs.begin_write() if epochs.is_stale else None
+        self._has_old_mark = durability.has_old_mark
 
     def run(self) -> None:
         """Sync the file and its directory, and write the epochs. Raises OSError."""
@@ -282,6 +293,8 @@ class CutSync:
             self._epochs.run()
         with contextlib.suppress(FileNotFoundError):
             self._filesystem.fsync_dir(self._directory)
+            if self._has_old_mark:
+                remove_mark(self._filesystem, self._directory)
 
     def undo(self) -> None:
         """`run` raised."""
@@ -292,6 +305,8 @@ class CutSync:
     def finish(self) -> None:
         """The truncation is durable: the next append need not sync it."""
         self._piece.release()
+        if self._has_old_mark:
+            self._durability.has_old_mark = False
         self._durability.cut_is_synced(self)
         self._durability.epochs_written(self._epochs)
 
@@ -334,6 +349,7 @@ class FlushTask:
         self._is_held = must_write and self._epoch_write is None
         self._epochs = [epochs.path] if epochs.is_unsynced else []
         epochs.is_unsynced = False
+        self._has_old_mark = durability.has_old_mark
 
     def _collect(self, segment: Segment) -> None:
         # The slice pins the file: neither truncation nor retention closes its descriptor while another thread syncs.
@@ -363,6 +379,8 @@ class FlushTask:
             self._epoch_write.run()
         with contextlib.suppress(FileNotFoundError):
             filesystem.fsync_dir(self._directory)
+            if self._has_old_mark:
+                remove_mark(filesystem, self._directory)
 
     def undo(self) -> None:
         """`run` raised: note that its files are still not synced. After a mere shortage another task may sync them."""
@@ -384,6 +402,8 @@ class FlushTask:
             piece.release()
         if self._log_segments.active.base_offset == self._active_base_offset:
             self._durability.has_unsynced_names = False
+        if self._has_old_mark:
+            self._durability.has_old_mark = False
         has_epochs = self._durability.epochs_written(self._epoch_write)
         if has_epochs and not self._is_held and self._durability.synced_to(self.end_offset, self._truncations):
             for segment, size in self._sizes:

@@ -375,15 +375,16 @@ class Log:
         self._start_at(offset)
         return True
 
-    def accept_beginning(self) -> None:
-        """Nobody has the first records that the log lost while it was closed: it begins where it does."""
-        if self.watermarks.lacks_beginning:
-            self._start_at(self.log_start_offset)
+    def accept_loss(self) -> None:
+        """Nobody has the records that the log lost while it was closed: what is left is the log."""
+        self.durability.found_again()
 
     def _start_at(self, offset: int) -> None:
         with self.disk("move the log start"):
             self.watermarks.log_start_offset = offset
-            self.watermarks.lacks_beginning = False
+            lost = self.watermarks.lost
+            if lost is not None and offset >= lost[1]:
+                self.durability.found_again()
             self.epochs.truncate_from_start(offset, write=False)
             self.producer_state.on_log_start_offset(offset)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from minikafka.late_dataclass import dataclass
 from minikafka.steps import Steps, at_once
-from minikafka.storage import checkpoint, directory_files, lost_files
+from minikafka.storage import checkpoint, directory_files, lost_files, lost_marks
 from minikafka.storage.config import LogConfig
 from minikafka.storage.directory_files import COPY_MARK, Checkpoint, DirectorySync, DirectoryTask, Promotion, RecoveryPoints, RemovedLines
 from minikafka.storage.due_work import DueWork, due_work
@@ -130,6 +130,8 @@ class LogDirectory:
         self._scheduled_deletions: list[tuple[int, str]] = []
         #: The recovery points that `open` found.
         self.recovery_points_read: dict[tuple[str, int], int] = {}
+        #: What a clean stop left, unless a start has loaded all logs since.
+        self._stopped: lost_files.StoppedSegments | None = None
         self._start_offsets: dict[tuple[str, int], int] = {}
         self._high_watermarks: dict[tuple[str, int], int] = {}
         self._written_high_watermarks: list[Mapping[tuple[str, int], int]] = []
@@ -170,8 +172,8 @@ class LogDirectory:
             if epoch is not None:
                 self.is_clean = True
                 self.previous_broker_epoch = epoch
-                self.filesystem.unlink(clean_shutdown)
-                self.filesystem.fsync_dir(self.path)
+                lost_files.loading(self.filesystem, self.path)
+            self._stopped = lost_files.read_segments(self.filesystem, self.path)
             points = self._read_checkpoint(checkpoint.RECOVERY_POINT_CHECKPOINT)
             if self.is_clean and not lost_files.has_recovery_points(self.filesystem, self.path, points):
                 self.is_clean, self.previous_broker_epoch = points is not None, -1
@@ -193,20 +195,16 @@ class LogDirectory:
         with self._disk("list"):
             names = [name for name in self.filesystem.list(self.path) if self.filesystem.is_dir(f"{self.path}/{name}")]
         for name in names:
-            if name.endswith(_DELETE):
-                self._scheduled_deletions.append((wall_ms, f"{self.path}/{name}"))
-                continue
-            if name.endswith(_FUTURE):
-                stem, _, _ = name.removesuffix(_FUTURE).rpartition(".")
-                begun = parse_directory_name(stem)
-                if begun is not None:
+            if name.endswith((_DELETE, _FUTURE)):
+                begun = parse_directory_name(name.removesuffix(_FUTURE).rpartition(".")[0])
+                if begun is not None and name.endswith(_FUTURE):
                     self.futures.add(begun)
                 self._scheduled_deletions.append((wall_ms, f"{self.path}/{name}"))
                 continue
             found = parse_directory_name(name)
             if found is None and not name.endswith(_STRAY):
                 _log.warning("%s/%s is not a partition's directory and is left alone", self.path, name)
-            if found is None or found[0] == METADATA_TOPIC or name.endswith((_STRAY, _FUTURE)):
+            if found is None or found[0] == METADATA_TOPIC or name.endswith(_STRAY):
                 continue
             try:
                 topic_id = self._read_topic_id(f"{self.path}/{name}")
@@ -214,6 +212,8 @@ class LogDirectory:
                 self._set_unknown_aside(name, error)
                 continue
             yield self._load(*found, topic_id, config_of, wall_ms)
+        with self._disk("load"):
+            lost_files.loaded(self.filesystem, self.path)
         self._is_loaded = True
 
     def _read_topic_id(self, path: str) -> bytes:
@@ -248,6 +248,7 @@ class LogDirectory:
             log_start_offset=self._start_offsets.get(key, 0),
             high_watermark=self._high_watermarks.get(key),
             may_have_gaps=key in self.cleaned,
+            stopped=self._stopped,
             on_failure=self.fail,
             jitter_ms=self._jitter_ms,
             open_files=self._open_files,
@@ -327,6 +328,10 @@ class LogDirectory:
         future.update_config(old.config)
         future.update_high_watermark(old.high_watermark)
         future.increment_log_start_offset(old.log_start_offset)
+        if old.watermarks.lost is not None:
+            with self._disk("mark a log in"):
+                lost_marks.write_mark(self.filesystem, future.directory, old.watermarks.lost)
+            future.watermarks.lost = old.watermarks.lost
         self.logs[future.topic, future.partition] = future
 
     def take_back_copy(self, topic: str, partition: int, wall_ms: int) -> bool:
@@ -545,6 +550,7 @@ class LogDirectory:
             self.write_checkpoints()
             if self._is_loaded and self.failure is None:
                 with self._disk("mark the shutdown of"):
+                    lost_files.write_segments(self.filesystem, self.path, self.logs, broker_epoch)
                     path = f"{self.path}/{checkpoint.CLEAN_SHUTDOWN}"
                     checkpoint.write_clean_shutdown(self.filesystem, path, broker_epoch)
         finally:

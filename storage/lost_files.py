@@ -1,32 +1,95 @@
-"""What a clean start can know about files that are gone: a clean stop wrote down the end of every log, as its recovery point."""
+"""What a start can know about files that were removed while the broker was down.
+
+A clean stop wrote down the end of every log, as its recovery point, and the segments of every log that has several. A directory that Apache
+Kafka stopped has no such list: there a log that was never compacted has no gap between its segments, and no epoch before its first.
+A log that lost records before others is marked by a file in its directory until it has them again.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
-from minikafka.storage.checkpoint import RECOVERY_POINT_CHECKPOINT
-from minikafka.storage.filesystem import FileSystem
+from minikafka.storage.checkpoint import CLEAN_SHUTDOWN, INT64_MAX, RECOVERY_POINT_CHECKPOINT, read_clean_shutdown
+from minikafka.storage.filesystem import FileSystem, write_atomically
 
 if TYPE_CHECKING:
     from minikafka.storage.log import Log
 
 _log = logging.getLogger(__name__)
 
+#: In a log directory: the segments of its logs, and the broker's epoch of the clean stop that wrote it.
+STOPPED_SEGMENTS = ".segments"
+#: In a log directory: the clean-shutdown file, from the opening until all logs are loaded.
+LOADING = ".loading"
+
+Key = tuple[str, int]
+
 
 class StoppedDirectory(Protocol):
     """A log directory, loaded."""
 
     path: str
-    logs: dict[tuple[str, int], Log]
+    logs: dict[Key, Log]
     #: Whether it was stopped cleanly, with these recovery points, and by which epoch of the broker; -1 if it is not whole.
     is_clean: bool
-    recovery_points_read: dict[tuple[str, int], int]
+    recovery_points_read: dict[Key, int]
     previous_broker_epoch: int
 
 
-def has_recovery_points(filesystem: FileSystem, path: str, read: Mapping[tuple[str, int], int] | None) -> bool:
+class StoppedSegments:
+    """The segments that the logs of a directory had when it was stopped, as far as they are known."""
+
+    def __init__(self, bases: Mapping[str, Sequence[int]]) -> None:
+        self._bases = bases
+
+    def of(self, name: str) -> Sequence[int]:
+        """The base offsets of a log's segments, ascending; none if they are not known."""
+        return self._bases.get(name, ())
+
+
+def write_segments(filesystem: FileSystem, path: str, logs: Mapping[Key, Log], broker_epoch: int) -> None:
+    """Write down the segments of logs with several, for a clean stop by a broker of this epoch. Raises OSError."""
+    segments = {log.name: log.segments.bases for log in logs.values() if len(log.segments.bases) > 1}
+    document = {"version": 0, "brokerEpoch": broker_epoch, "segments": segments}
+    write_atomically(filesystem, f"{path}/{STOPPED_SEGMENTS}", json.dumps(document, separators=(",", ":")).encode())
+
+
+def read_segments(filesystem: FileSystem, path: str) -> StoppedSegments | None:
+    """What `write_segments` wrote, if nothing has used the directory since; call it after `loading`. None if something has: a start has
+    loaded all logs. Empty if another broker stopped it, or if the file is not valid. Raises OSError."""
+    epoch = read_clean_shutdown(filesystem, f"{path}/{LOADING}")
+    if epoch is None:
+        return None
+    name = f"{path}/{STOPPED_SEGMENTS}"
+    if epoch >= 0 and filesystem.exists(name):
+        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+            document = json.loads(filesystem.read(name))
+            if document["version"] == 0 and document["brokerEpoch"] == epoch:
+                found = document["segments"]
+                return StoppedSegments({key: found[key] for key in found if all(0 <= base <= INT64_MAX for base in found[key])})
+    return StoppedSegments({})
+
+
+def loading(filesystem: FileSystem, path: str) -> None:
+    """A start begins to load the logs of a cleanly stopped directory: a crash while it does must not count as clean (KAFKA-10471). Raises
+    OSError."""
+    filesystem.rename(f"{path}/{CLEAN_SHUTDOWN}", f"{path}/{LOADING}")
+    filesystem.fsync_dir(path)
+
+
+def loaded(filesystem: FileSystem, path: str) -> None:
+    """All logs of a directory are loaded, and those that lost records are marked. Raises OSError."""
+    if filesystem.exists(f"{path}/{LOADING}"):
+        filesystem.unlink(f"{path}/{LOADING}")
+        filesystem.fsync_dir(path)
+
+
+def has_recovery_points(filesystem: FileSystem, path: str, read: Mapping[Key, int] | None) -> bool:
     """Whether a cleanly stopped log directory has its recovery points; `read` is what was read of them, None if that is not valid. A clean
     stop always writes them. Without them nobody can tell whether logs lost records since: the controller takes it for a crash."""
     name = f"{path}/{RECOVERY_POINT_CHECKPOINT}"
@@ -37,10 +100,24 @@ def has_recovery_points(filesystem: FileSystem, path: str, read: Mapping[tuple[s
     return False
 
 
-def lacks_beginning(bases: Sequence[int], start_offset: int, epochs: Sequence[tuple[int, int]]) -> bool:
-    """Whether a cleanly stopped log lost its first segments since. `bases`: of the segments that it has. `start_offset`: its start in the
-    checkpoint, 0 if there is none. `epochs`: the valid entries of its file, of which a clean stop leaves none before the start."""
-    return bool(bases and epochs) and epochs[0][1] < bases[0] and start_offset < bases[0]
+def lost_before(
+    bases: Sequence[int], stopped: Sequence[int], ends: Sequence[int], epochs: Sequence[tuple[int, int]]
+) -> tuple[int, int] | None:
+    """The first and the end of the offsets among which a log lost segments since it was stopped, without those behind its end.
+
+    `bases`: of the segments that it has. `stopped`: of those that it had, empty if that is not known; then `ends` has where each ends,
+    unless gaps are allowed, and `epochs` the valid entries of its file, of which a clean stop leaves none before the start.
+    """
+    if not bases:
+        return None
+    if stopped:
+        left = frozenset(bases)
+        gaps = [(first, after) for first, after in pairwise(stopped) if first not in left and after <= bases[-1]]
+        return (gaps[0][0], min(base for base in bases if base >= gaps[-1][1])) if gaps else None
+    gaps = [(end, base) for end, base in zip(ends, bases[1:], strict=False) if end < base]
+    if epochs and epochs[0][1] < bases[0]:
+        gaps.insert(0, (epochs[0][1], bases[0]))
+    return (gaps[0][0], gaps[-1][1]) if gaps else None
 
 
 def note_lost_records(directories: Sequence[StoppedDirectory]) -> None:
@@ -48,18 +125,18 @@ def note_lost_records(directories: Sequence[StoppedDirectory]) -> None:
     start is not a clean one for the controller: an empty log would lead, and others would truncate theirs to it. After a crash the broker
     does not count as complete anyway."""
     # Somebody may have moved a log to another directory of the broker meanwhile.
-    ends: dict[tuple[str, int], int] = {}
+    ends: dict[Key, int] = {}
     for directory in directories:
         for key, log in directory.logs.items():
             ends[key] = max(log.log_end_offset, ends.get(key, 0))
     for directory in directories:
-        for log in directory.logs.values() if directory.is_clean else ():
-            if log.watermarks.lacks_beginning:
+        for log in directory.logs.values():
+            if log.watermarks.lost is not None:
                 directory.previous_broker_epoch = -1
                 _log.error(
-                    "%s: the log begins at offset %d, and began at %d when the broker stopped cleanly: files were removed since. The broker"
-                    " starts as after a crash: replicas that have the records come first",
-                    log.directory, log.log_start_offset, log.epochs.entries[0][1],
+                    "%s: segments with records among offsets %d to %d were removed while the broker was down. It starts as after a crash:"
+                    " replicas that have the records come first",
+                    log.directory, *log.watermarks.lost,
                 )  # fmt: skip
         for (topic, partition), stopped_at in directory.recovery_points_read.items() if directory.is_clean else ():
             end = ends.get((topic, partition), 0)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
+from itertools import pairwise
 
-from minikafka.storage import lost_files
+from minikafka.storage import lost_files, lost_marks
 from minikafka.storage.batch_scan import batches
 from minikafka.storage.checkpoint import INT64_MAX, PARTITION_METADATA, read_partition_metadata
 from minikafka.storage.config import LogConfig
@@ -41,6 +42,7 @@ def load_log(
     log_start_offset: int = 0,
     high_watermark: int | None = None,
     may_have_gaps: bool = False,
+    stopped: lost_files.StoppedSegments | None = None,
     on_failure: Callable[[StorageError], None] | None = None,
     jitter_ms: Callable[[int], int] | None = None,
     open_files: OpenFiles | None = None,
@@ -49,14 +51,15 @@ def load_log(
 
     `is_clean`: the last shutdown was clean; if not, every segment from `recovery_point` on is read and checked. `log_start_offset` and
     `high_watermark` come from the checkpoints of the log directory. `may_have_gaps`: the log was compacted at some time, whatever its
-    policy is now. `open_files` is shared with the other logs of the directory.
+    policy is now. `stopped`: what is known of a clean stop, if nothing has used the log since; else only a mark says whether the log lost
+    segments. `open_files` is shared with the other logs of the directory.
     """
     log = Log(filesystem, directory, topic, partition, config, on_failure=on_failure, jitter_ms=jitter_ms, open_files=open_files)
     try:
         if filesystem.mkdir(directory) and log_start_offset == 0:
             _begin(log, may_have_gaps, wall_ms)
             return log
-        _load(log, is_clean, recovery_point, log_start_offset, may_have_gaps, wall_ms)
+        _load(log, is_clean, recovery_point, log_start_offset, may_have_gaps, stopped, wall_ms)
     except OSError as error:
         for segment in log.segments:
             segment.close_files()
@@ -74,7 +77,13 @@ def _begin(log: Log, may_have_gaps: bool, wall_ms: int) -> None:
 
 
 def _load(
-    log: Log, is_clean: bool, recovery_point: int, log_start_offset: int, may_have_gaps: bool, wall_ms: int
+    log: Log,
+    is_clean: bool,
+    recovery_point: int,
+    log_start_offset: int,
+    may_have_gaps: bool,
+    stopped: lost_files.StoppedSegments | None,
+    wall_ms: int,
 ) -> None:
     with contextlib.suppress(CorruptFile):
         log.topic_id = read_partition_metadata(log.filesystem, f"{log.directory}/{PARTITION_METADATA}") or bytes(16)
@@ -82,20 +91,18 @@ def _load(
     unflushed_from = None if is_clean else recovery_point
     # Segments that recovery will read anyway are opened without checking their indexes.
     segments = [
-        log.segments.open(
-            base, wall_ms, is_trusted=not _is_unflushed(unflushed_from, bases[index + 1] if index + 1 < len(bases) else None)
-        )
-        for index, base in enumerate(bases)
+        log.segments.open(base, wall_ms, is_trusted=not _is_unflushed(unflushed_from, after))
+        for base, after in zip(bases, [*bases[1:], None], strict=False)
     ]
     log.watermarks.log_start_offset = max(log_start_offset, bases[0] if bases else 0)
     log.producer_state.snapshots.find()
     is_known = _read_epochs(log)
     epochs_before = log.epochs.entries
-    begins_late = is_clean and lost_files.lacks_beginning(bases, log_start_offset, epochs_before if is_known else [])
     log.segments.may_have_gaps = log.segments.may_have_gaps or may_have_gaps
     segments = _recover(log, segments, unflushed_from, wall_ms)
     if not is_known and any(segment.size for segment in segments):
         _rebuild_epochs(log, segments)
+    _find_lost(log, segments, log_start_offset, stopped, epochs_before if is_known else [])
     _find_earlier_epochs(log, segments)
     log_end = segments[-1].next_offset() if segments else log.log_start_offset
     if segments and log_end < log.log_start_offset:
@@ -110,7 +117,6 @@ def _load(
         segments = [log.segments.create(log.log_start_offset, wall_ms)]
     else:
         segments[-1].activate()
-    log.watermarks.lacks_beginning = begins_late and log_end > log.log_start_offset
     _settle_epochs(log, epochs_before, log_end)
     _load_producers(log, segments, log_end, is_clean, wall_ms)
     log.durability.is_flush_requested = log.durability.is_flush_requested or log.epochs.is_unsynced or log.epochs.is_dirty
@@ -278,9 +284,47 @@ def _settle_epochs(log: Log, before: list[tuple[int, int]], log_end: int) -> Non
     log.epochs.truncate_from_end(log_end)
     if log.epochs.is_stale:
         log.epochs.write(sync=False)
-    # Epochs before the start say that the log lacks their records: the next start still has to know.
-    if not log.watermarks.lacks_beginning:
-        log.epochs.truncate_from_start(log.log_start_offset)
+    log.epochs.truncate_from_start(log.log_start_offset)
+
+
+def _find_lost(
+    log: Log, segments: list[Segment], log_start_offset: int, stopped: lost_files.StoppedSegments | None, epochs: list[tuple[int, int]]
+) -> None:
+    """Find what the log lost while it was closed, and mark it. If the log was told to start behind that, a mark is void."""
+    bases = [segment.base_offset for segment in segments]
+    marked, new = lost_marks.read_mark(log.filesystem, log.directory), None
+    if stopped is not None:
+        known = stopped.of(log.name)
+        ends = [] if known or log.segments.may_have_gaps else _ends_before_gaps(segments)
+        new = lost_files.lost_before(bases, known, ends, epochs)
+    if marked is None and new is None:
+        return
+    firsts, behind = zip(*(lost for lost in (marked, new) if lost is not None), strict=True)
+    # A power cut in the truncation of a marked log may have taken more segments.
+    lost = min(firsts), max((*behind, *bases[:1]))
+    if log_start_offset < max(behind):
+        log.watermarks.lost = lost
+        if lost != marked:
+            lost_marks.write_mark(log.filesystem, log.directory, lost)
+    else:
+        log.durability.has_old_mark = marked is not None
+
+
+def _ends_before_gaps(segments: list[Segment]) -> list[int]:
+    """Where each segment but the last ends; where the next begins if offsets are missing within the segment, too. Then its records come
+    from a leader that compacted them before the topic's policy changed."""
+    ends = []
+    for segment, after in pairwise(segments):
+        end, expected = segment.next_offset(), segment.base_offset
+        if end < after.base_offset:
+            for _, _, header in batches(segment.file, 0, segment.size):
+                if header[BASE_OFFSET] > expected:
+                    end = after.base_offset
+                    break
+                expected = header[BASE_OFFSET] + header[LAST_DELTA] + 1
+        ends.append(end)
+        segment.close_if_idle()
+    return ends
 
 
 def _find_earlier_epochs(log: Log, segments: list[Segment]) -> None:

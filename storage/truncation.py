@@ -136,7 +136,7 @@ class Truncation:
             parts.epochs.clear()
             parts.producers.truncate_fully_and_start_at(offset)
             parts.watermarks.log_start_offset = offset
-            parts.watermarks.lacks_beginning = False
+            parts.durability.found_again()
             self.restart_at(offset, wall_ms)
 
     def restart_at(self, offset: int, wall_ms: int, rebuilt: ProducerStateManager | None = None) -> None:

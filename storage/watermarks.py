@@ -9,14 +9,15 @@ from minikafka.storage.producer_state import ProducerStateManager
 class Watermarks:
     """Invariant between calls of the log: log_start_offset <= high_watermark <= log_end_offset."""
 
-    __slots__ = ("_producers", "high_watermark", "lacks_beginning", "log_end_offset", "log_start_offset", "truncated_to")
+    __slots__ = ("_producers", "high_watermark", "log_end_offset", "log_start_offset", "lost", "truncated_to")
 
     def __init__(self, producers: ProducerStateManager) -> None:
         self._producers = producers
         #: The first offset that is served. Falls only if the log is truncated to an offset before it. The first segment may begin earlier.
         self.log_start_offset = 0
-        #: Whether the log lost its first records while it was closed: it began earlier. A follower gets them from its leader.
-        self.lacks_beginning = False
+        #: The first and the end (exclusive) of the offsets among which records were removed while the log was closed, though others follow
+        #: them. A follower gets them from its leader. None if nothing is known to be missing.
+        self.lost: tuple[int, int] | None = None
         #: The offset of the next record. Moves only after the bytes before it are written.
         self.log_end_offset = 0
         #: Everything below this offset is replicated. Falls only when the log is truncated below it.

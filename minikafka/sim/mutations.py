@@ -196,20 +196,6 @@ def _update_without_clamp(original: Any) -> Any:
     return move_high_watermark
 
 
-def _keep_clean_shutdown_file(original: Any) -> Any:
-    """KAFKA-10471: the clean-shutdown file outlives the start."""
-
-    def open_directory(self: Any) -> Any:
-        unlink = self.filesystem.unlink
-        self.filesystem.unlink = lambda path: None if path.endswith(".kafka_cleanshutdown") else unlink(path)
-        try:
-            return original(self)
-        finally:
-            del self.filesystem.unlink
-
-    return open_directory
-
-
 def _always_clean(original: Any) -> Any:
     def open_directory(self: Any) -> Any:
         meta = original(self)
@@ -509,7 +495,11 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "always-clean", "breaks": "a crash counts as a clean shutdown (KAFKA-10471)", "profile": "crashes", "options": _DYING,
      "patches": (("minikafka.storage.log_dir:LogDirectory.open", _always_clean),)},
     {"name": "mark-kept", "breaks": "the clean-shutdown marker survives the next start", "profile": "crashes", "options": _DYING,
-     "patches": (("minikafka.storage.log_dir:LogDirectory.open", _keep_clean_shutdown_file),), "tests": ("tests/storage/test_log_dir.py",)},
+     "patches": (("minikafka.storage.lost_files:loading", constant(None)),), "tests": ("tests/storage/test_log_dir.py",)},
+    {"name": "hole-unseen", "breaks": "a log that lost segments before others counts as whole after a clean stop",
+     "patches": (("minikafka.storage.lost_files:lost_before", constant(None)),), "tests": ("tests/storage/test_lost_segments.py",)},
+    {"name": "loss-forgotten", "breaks": "a start after a crash does not know that a log lost segments before it",
+     "patches": (("minikafka.storage.lost_marks:read_mark", constant(None)),), "tests": ("tests/storage/test_lost_segments.py",)},
     {"name": "recovery-point-at-end", "breaks": "recovery points are stored without a sync", "profile": "crashes",
      "options": (*_DYING, *_SMALL),
      "patches": (("minikafka.storage.log_dir:LogDirectory.recovery_points", _checkpoint_ends),)},

@@ -144,58 +144,6 @@ def test_a_broker_that_lost_records_since_has_not_stopped_cleanly(
     assert (said in caplog.text) == (left != end)
 
 
-def reopened_without_the_first_segment(directory: LogDirectory, disk: MemoryFileSystem) -> tuple[LogDirectory, Log]:
-    directory.close(broker_epoch=42)
-    disk.unlink("/data/t-0/00000000000000000000.log")
-    again = opened(disk)
-    return again, again.logs["t", 0]
-
-
-def test_a_broker_that_lost_its_first_records_since_has_not_stopped_cleanly(
-    formatted: MemoryFileSystem, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Otherwise it may lead, and the other replicas delete the records before its start. So it is until it gets them."""
-    directory = opened(formatted)
-    append(directory.create_log("t", 0, TOPIC_ID, CONFIG, T0), 10)
-    again, log = reopened_without_the_first_segment(directory, formatted)
-    begin = log.log_start_offset
-    assert (begin > 0, again.previous_broker_epoch, log.watermarks.lacks_beginning) == (True, -1, True)
-    assert f"/data/t-0: the log begins at offset {begin}, and began at 0 when the broker stopped cleanly" in caplog.text
-    again.close(broker_epoch=43)
-    again = opened(formatted)
-    log = again.logs["t", 0]
-    assert again.previous_broker_epoch == -1 and log.watermarks.lacks_beginning
-    log.truncate_fully_and_start_at(0)
-    assert not log.watermarks.lacks_beginning
-    again.close(broker_epoch=44)
-    assert opened(formatted).previous_broker_epoch == 44
-
-
-def test_a_log_whose_late_beginning_is_accepted_is_whole(formatted: MemoryFileSystem) -> None:
-    """Nobody else has the records: its leader does not, or it leads."""
-    directory = opened(formatted)
-    append(directory.create_log("t", 0, TOPIC_ID, CONFIG, T0), 10)
-    again, log = reopened_without_the_first_segment(directory, formatted)
-    log.accept_beginning()
-    assert not log.watermarks.lacks_beginning and log.epochs.entries[0][1] == log.log_start_offset
-    again.close(broker_epoch=43)
-    assert opened(formatted).previous_broker_epoch == 43
-
-
-@pytest.mark.parametrize("is_retained", [True, False])
-def test_retention_and_deleted_records_are_no_loss(formatted: MemoryFileSystem, is_retained: bool) -> None:
-    directory = opened(formatted)
-    log = directory.create_log("t", 0, TOPIC_ID, CONFIG, T0)
-    append(log, 10)
-    log.update_high_watermark(10)
-    log.increment_log_start_offset(log.segments.bases[-1] if is_retained else 1)
-    if is_retained:
-        log.delete_old_segments(T0)
-    directory.close(broker_epoch=42)
-    again = opened(formatted)
-    assert again.previous_broker_epoch == 42 and not again.logs["t", 0].watermarks.lacks_beginning
-
-
 @pytest.mark.parametrize("left", [None, b"", b"0\n2\nt 0 10\n", b"junk"])
 def test_without_its_recovery_points_a_broker_has_not_stopped_cleanly(formatted: MemoryFileSystem, left: bytes | None) -> None:
     """A clean stop writes them: whoever removed the file may have removed segments, too, and nobody can tell."""

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(120)
 RECORDS = 300
 #: The only controller, which stops last: it alone is in sync in the end.
 LAST = 1
-FIRST = f"{0:020d}.log"
+FIRST, MIDDLE = f"{0:020d}.log", "the third segment"
 
 
 def end_of(bootstrap: str) -> int:
@@ -28,10 +28,10 @@ def end_of(bootstrap: str) -> int:
         consumer.close()
 
 
-@pytest.mark.parametrize("lost", ["*.log", "*", FIRST])
+@pytest.mark.parametrize("lost", ["*.log", "*", FIRST, MIDDLE])
 def test_the_last_leader_loses_its_records_while_it_is_down(lost: str, tmp_path: Path) -> None:
     """It led with an empty log, and the others truncated theirs. Or it led with a log that begins late, and the others deleted the
-    records before."""
+    records before. Or it led with a log that has a hole."""
     with ProcessCluster(3, directory=tmp_path) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         admin.create_topics([NewTopic("t", 1, 3, config={"internal.segment.bytes": "1000"})])["t"].result(30)
@@ -42,7 +42,9 @@ def test_the_last_leader_loses_its_records_while_it_is_down(lost: str, tmp_path:
         for node_id in sorted(cluster.nodes, reverse=True):
             assert cluster.terminate(node_id) == 0
         (directory,) = cluster.nodes[LAST].directory.rglob("t-0")
-        for path in directory.glob(lost):
+        size = sum(path.stat().st_size for path in directory.glob("*.log"))
+        third = sorted(path.name for path in directory.glob("*.log"))[2]
+        for path in directory.glob(third if lost == MIDDLE else lost):
             path.unlink()
         if lost == "*":
             directory.rmdir()
@@ -57,6 +59,10 @@ def test_the_last_leader_loses_its_records_while_it_is_down(lost: str, tmp_path:
         cluster.wait_for(lambda: end_of(cluster.bootstrap) == RECORDS, "all records are still there")
         said = cluster.nodes[LAST].output_path.read_text()
         ends = f"t-0: the log ends at offset 0, and ended at {RECORDS} when the broker stopped cleanly"
-        assert ("began at 0 when the broker stopped cleanly" if lost == FIRST else ends) in said
+        begin = 0 if lost == FIRST else int(third.partition(".")[0])
+        assert (f"t-0: segments with records among offsets {begin} to " if lost in (FIRST, MIDDLE) else ends) in said
         for node in cluster.nodes.values():  # when it leads, others delete what is before its first record
-            assert next(node.directory.rglob("t-0")).joinpath(FIRST).stat().st_size > 0
+            (replica,) = node.directory.rglob("t-0")
+            sizes = {path.name: path.stat().st_size for path in replica.glob("*.log")}
+            assert sizes[FIRST] > 0
+            assert sum(sizes.values()) == size, "every replica has every record"

@@ -480,9 +480,9 @@ class Fetcher:
             return
         leader_start = await self._ask_offset(partition, leader_epoch, EARLIEST_TIMESTAMP)
         # Others count on the records of a replica that is in sync.
-        lacks_beginning = log.watermarks.lacks_beginning and self._replication.broker_id not in partition.isr
+        lost = log.watermarks.lost if self._replication.broker_id not in partition.isr else None
         found = out_of_range(
-            leader_start, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset, lacks_beginning=lacks_beginning
+            leader_start, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset, lost_before=lost[1] if lost else 0
         )
         if found is OutOfRange.START_ANEW:
             logger.warning(
@@ -497,7 +497,7 @@ class Fetcher:
         elif found is OutOfRange.MOVE_START:
             log.update_high_watermark(max(log.high_watermark, leader_start))
             log.increment_log_start_offset(leader_start)
-        log.accept_beginning()
+        log.accept_loss()
 
     async def _ask_offset(self, partition: Partition, leader_epoch: int, timestamp: int) -> int:
         channel = self._channel

@@ -188,7 +188,7 @@ class Partition:
                 self._events.changed(self)
             return False
         log = self.log
-        log.accept_beginning()
+        log.accept_loss()
         log.assign_epoch_start(registration.leader_epoch, log.log_end_offset)
         self.leader_epoch = registration.leader_epoch
         self.leader = self.appending = PartitionLeader(

@@ -46,8 +46,8 @@ class FollowedOffsets(Protocol):
 
     log_start_offset: int
     log_end_offset: int
-    #: Whether it lost its first records.
-    lacks_beginning: bool
+    #: The first and the end of the offsets among which it lost records before others; None if it did not.
+    lost: tuple[int, int] | None
 
 
 class FollowedLog(Protocol):
@@ -291,7 +291,7 @@ class Follower:
             log = followed.replica.log
             offsets = log.watermarks
             # No leader has NOWHERE: the host is told to locate, and compares where the logs begin before anybody counts on this one.
-            end = offsets.log_end_offset if not offsets.lacks_beginning else NOWHERE
+            end = offsets.log_end_offset if offsets.lost is None else NOWHERE
             position = (end, followed.leader_epoch, log.latest_epoch, offsets.log_start_offset)
             if followed.position == position:
                 continue

@@ -55,9 +55,9 @@ def is_beyond_leader(leader_end_offset: int, *, log_end_offset: int) -> bool:
     return leader_end_offset < log_end_offset
 
 
-def out_of_range(leader_start_offset: int, *, log_start_offset: int, log_end_offset: int, lacks_beginning: bool = False) -> OutOfRange:
-    """What to do, given the leader's first offset, if the leader's log ends at or after the end of this one. `lacks_beginning`: this log
-    lost its first records, and nobody counts on those that it has."""
-    if leader_start_offset > log_end_offset or (lacks_beginning and leader_start_offset < log_start_offset):
+def out_of_range(leader_start_offset: int, *, log_start_offset: int, log_end_offset: int, lost_before: int = 0) -> OutOfRange:
+    """What to do, given the leader's first offset, if the leader's log ends at or after the end of this one. `lost_before`: this log
+    lost records before that offset, and nobody counts on those that it has."""
+    if leader_start_offset > log_end_offset or leader_start_offset < lost_before:
         return OutOfRange.START_ANEW
     return OutOfRange.MOVE_START if leader_start_offset > log_start_offset else OutOfRange.GO_ON

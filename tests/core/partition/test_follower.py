@@ -33,7 +33,7 @@ class Log:
     log_start_offset: int = 0
     log_end_offset: int = 0
     latest_epoch: int = -1
-    lacks_beginning: bool = False
+    lost: tuple[int, int] | None = None
 
     @property
     def watermarks(self) -> Log:
@@ -426,13 +426,15 @@ def test_out_of_range(leader_start: int, start: int, end: int, expected: OutOfRa
     ("leader_start", "expected"),
     [(0, OutOfRange.START_ANEW), (4, OutOfRange.START_ANEW), (5, OutOfRange.GO_ON), (6, OutOfRange.MOVE_START)],
 )
-def test_a_log_that_lost_its_first_records_gets_them_from_a_leader_that_has_them(leader_start: int, expected: OutOfRange) -> None:
-    assert out_of_range(leader_start, log_start_offset=5, log_end_offset=9, lacks_beginning=True) is expected
+def test_a_log_that_lost_records_gets_them_from_a_leader_that_has_them(leader_start: int, expected: OutOfRange) -> None:
+    assert out_of_range(leader_start, log_start_offset=5, log_end_offset=9, lost_before=5) is expected
+    within = OutOfRange.START_ANEW if leader_start < 7 else OutOfRange.MOVE_START
+    assert out_of_range(leader_start, log_start_offset=2, log_end_offset=9, lost_before=7) is within
 
 
-def test_a_log_that_lost_its_first_records_is_located_before_anybody_counts_on_it() -> None:
+def test_a_log_that_lost_records_is_located_before_anybody_counts_on_it() -> None:
     """A fetch from its end would let it join the in-sync replicas."""
-    replica = Replica(log=Log(3, 8, 4, lacks_beginning=True))
+    replica = Replica(log=Log(3, 8, 4, lost=(0, 3)))
     leader = Leader(replica)
     first = leader.asked()
     assert first.positions == [(replica.key, (NOWHERE, 5, 4, 3))]
