@@ -326,6 +326,33 @@ def test_partitions_whose_alteration_fails_keep_their_state() -> None:
     assert not group.initializing
 
 
+def test_an_alteration_to_no_offset_deletes_the_state_first() -> None:
+    """An initialization without an offset resets no state: the answer was a success, and the offset stayed."""
+    world = World()
+    alter(world, 7)
+    asked = len(world.asked)
+    answer = alter(world, -1)
+    assert [p.error_code for p in answer.responses[0].partitions] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    deletion, beginning = world.asked[asked:]
+    assert (deletion.topics, deletion.state_epoch) == ({TOPIC: [(0, -1)]}, None)
+    assert beginning.topics == {TOPIC: [(0, -1)]} and beginning.state_epoch is not None
+    assert world.shard.shares.groups["g"].initialized[TOPIC].partitions == {0}
+
+
+def test_a_state_that_cannot_be_deleted_does_not_lose_its_offset() -> None:
+    world = World()
+    alter(world, 7)
+    asked, world.code = len(world.asked), ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert alter(world, -1).responses[0].partitions[0].error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    (deletion,) = world.asked[asked:]
+    assert deletion.state_epoch is None
+    group, world.code = world.shard.shares.groups["g"], ErrorCode.NONE
+    assert group.initializing[TOPIC].partitions == {0}, "nobody knows whether it is still there"
+    world.join("m")
+    assert group.initialized[TOPIC].partitions == {0, 1, 2, 3}
+    assert world.assigned("m") == [0, 1, 2, 3]
+
+
 def delete_offsets(world: World) -> None:
     kind = DeleteShareGroupOffsetsRequest
     request = kind(group_id="g", topics=[kind.DeleteShareGroupOffsetsRequestTopic(topic_name="t")])

@@ -324,6 +324,8 @@ class ShareGroups:
     def _alter_states(
         self, reply: Reply, group_id: str, plan: OffsetsPlan, response: AlterShareGroupOffsetsResponse, fail: Refuse
     ) -> None:
+        """Ask share coordinators for the new states. States that are to lose their offset are deleted first, because an initialization
+        without an offset resets none (core/share/coordinator.py)."""
         ticket = self._wait(fail)
 
         def answered(answers: StateAnswers, at_ms: int) -> None:
@@ -332,7 +334,24 @@ class ShareGroups:
                 add_alteration_results(response, answers)
                 self._answer(reply, response)
 
-        self._ask(StateQuestion(group_id, plan.topics, plan.epoch, answered))
+        def deleted(answers: StateAnswers, at_ms: int) -> None:
+            def forgotten(code: ErrorCode) -> None:
+                add_alteration_results(response, answers)
+                left = plan.without({key for key, (error, _) in answers.items() if error is not ErrorCode.NONE})
+                if code is not ErrorCode.NONE:
+                    refuse = self._waiting.pop(ticket, None)
+                    if refuse is not None:
+                        refuse(code)
+                elif not left:
+                    answered({}, at_ms)
+                else:
+                    self._ask(StateQuestion(group_id, left, plan.epoch, answered))
+
+            self._deleted(group_id, answers, (), forgotten, at_ms)
+
+        reset = plan.without_offset()
+        question = StateQuestion(group_id, reset, None, deleted) if reset else StateQuestion(group_id, plan.topics, plan.epoch, answered)
+        self._ask(question)
 
     def delete_offsets(self, reply: Reply, request: DeleteShareGroupOffsetsRequest, now_ms: int) -> None:
         """DeleteShareGroupOffsets of a group without members; it deletes whole topics."""

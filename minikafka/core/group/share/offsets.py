@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 
 from minikafka.core.group.consumer.topics import Topics
@@ -16,6 +16,8 @@ from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOff
 from minikafka.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+#: The start offset of a state that has none yet.
+UNINITIALIZED = -1
 _DeletedTopic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
 
 
@@ -29,6 +31,21 @@ class OffsetsPlan:
     epoch: int = 0
     records: Records = field(default_factory=list)
     topics: dict[bytes, Sequence[tuple[int, int]]] = field(default_factory=dict)
+
+    def without(self, keys: Collection[tuple[bytes, int]]) -> dict[bytes, Sequence[tuple[int, int]]]:
+        """The request without the partitions of `keys`."""
+        return self._those(lambda key, _: key not in keys)
+
+    def without_offset(self) -> dict[bytes, Sequence[tuple[int, int]]]:
+        """The partitions that are to begin where `share.auto.offset.reset` says."""
+        return self._those(lambda _, start_offset: start_offset == UNINITIALIZED)
+
+    def _those(self, is_wanted: Callable[[tuple[bytes, int], int], bool]) -> dict[bytes, Sequence[tuple[int, int]]]:
+        found = {
+            topic_id: [(index, start) for index, start in partitions if is_wanted((topic_id, index), start)]
+            for topic_id, partitions in self.topics.items()
+        }
+        return {topic_id: partitions for topic_id, partitions in found.items() if partitions}
 
 
 def plan_alteration(
