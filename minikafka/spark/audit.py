@@ -349,12 +349,16 @@ def _errors(result: PartitionResult) -> set[tuple[str, tuple[str, ...], int]]:
 
 def _lags(result: PartitionResult) -> bool:
     """Whether a replica of a running broker was not compared as far as it answers for, which a later reading may show."""
-    return result.verdict in UNPROVEN and any(one.details.get("lags") for one in result.findings.kept)
+    return result.verdict in UNPROVEN and any(one.details.get("lags") for one in result.findings.kept) and not _moved(result)
+
+
+def _moved(result: PartitionResult) -> bool:
+    """Whether files or batches changed between two looks at them, so that nothing else that was found says much."""
+    return any(one.details.get("moved") for one in result.findings.kept)
 
 
 def _is_doubtful(result: PartitionResult) -> bool:
-    gone = any(one.details.get("moved") for one in result.findings.kept)
-    moved = result.verdict in UNPROVEN and (gone or _lags(result) or ("replica-reread", NOTE) in result.findings.counts)
+    moved = result.verdict in UNPROVEN and (_moved(result) or _lags(result) or ("replica-reread", NOTE) in result.findings.counts)
     live = any(row["clean_shutdown"] is False for row in result.replicas or [{"clean_shutdown": False}])
     return live and (moved or result.verdict in FAILING)
 

@@ -264,6 +264,9 @@ def _settle(views: list[ReplicaView], accounts: list[Account], findings: Finding
         is_replaced = _is_deleted(one, views) or _is_in_snapshots(one, account.end, views)
         if account.alone.batches and not account.due.batches and not is_held_too and not is_replaced:
             texts.append(f"no other replica answers for any offset of broker {one.broker} between {account.first} and {account.end}")
+        if not one.batches and account.bounds[0] < account.bounds[1] and any(summary.goes_on for summary in one.summaries):
+            text = "removed all of it, and the log goes on: nothing of it could be compared"
+            texts.append(f"broker {one.broker} answered for {account.bounds[0]}..{account.bounds[1]}, of which a cleaner has since {text}")
         may_catch_up = {"lags": True} if one.replica.place is not None or one.replica.is_running else None
         for text in texts:
             findings.add(finding_of("not-compared", text, views, (one.broker,), account.bounds[0], details=may_catch_up))

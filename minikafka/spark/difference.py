@@ -132,7 +132,7 @@ class Comparison:
 
     def _latest_records(self) -> None:
         """If cleaners left different bytes, the latest record of every key must still be equal below both claims. Each replica is compared
-        with the first of those that answer for the same zone, because another may answer for less."""
+        with the one that answers for most of those that answer for the same zone."""
         for first, other in self.differed_logically.values():
             low = max(first.log_start, other.log_start)
             fence = min(first.claim_to, other.claim_to, first.end_offset, other.end_offset)
@@ -275,17 +275,18 @@ class Comparison:
     def _logically(self, key: Key, low: int, views: list[ReplicaView], committed: bool) -> list[ReplicaView]:
         """Compare a cleaned cell. Each broker cleans on its own, so only records that survive on several replicas must be equal."""
         gone: list[ReplicaView] = []
-        self.differed_logically |= {(id(views[0]), id(other)): (views[0], other) for other in views[1:]}
+        # The one that answers for most: a shorter one cannot tell a lost key from one that a tombstone beyond its end removed.
+        longest = max(views, key=lambda one: min(one.claim_to, one.end_offset))
+        self.differed_logically |= {(id(longest), id(other)): (longest, other) for other in views if other is not longest}
         for found, blamed in self.readers.logical(views, key, low):
             is_certain = (committed and not any(map(_never_said, views))) or found.details.get("one_epoch")
             if found.check != "not-compared" and not is_certain:
                 found.check, found.level = "replica-tail", NOTE
             self.findings.add(found)
             gone += blamed
-        for number, one in enumerate(views):
-            cell = one.cells.get(key)
-            if cell is None or one in gone or (number == 0 and len(gone) == len(views) - 1):
-                continue
+        rest = [one for one in views if one not in gone]
+        held = [(one, one.cells[key]) for one in rest if key in one.cells] if len(rest) > 1 else []
+        for number, (one, cell) in enumerate(held):
             self._count(cell if number == 0 else Cell(0, 0, 0, 0, 0), [], committed)
             if committed:
                 self.accounts[id(one)].compared.add(cell.batches, cell.offsets)

@@ -22,7 +22,7 @@ from minikafka.spark.fetch_client import (
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.metadata_log import PartitionClaim
 from minikafka.spark.security import Security
-from minikafka.spark.sources import COMPACT, UNKNOWN, Plan, Replica, Segment
+from minikafka.spark.sources import COMPACT, UNKNOWN, Plan, Replica, Segment, cleaned_by_itself
 
 PARTITIONS_A_REQUEST = 500
 SPLIT_BYTES = 512 << 20
@@ -68,8 +68,9 @@ def add_live_replicas(
     for of_coordinators in (True, False):  # first the committed offsets of groups, then the logs that they refer to
         for node, name, place, keys in asked:
             chosen = [key for key in keys if (key[0] in COORDINATOR_TOPICS) == of_coordinators]
-            _probe(plan, state, node, name, place, chosen, compacted, each_max, split_bytes)
+            _probe(plan, state, node, name, place, chosen, each_max, split_bytes)
     behind = _wait_for_followers(plan)
+    _limit_cleaners(plan, compacted)
     if behind:
         _report_behind(behind, first_answer(bootstrap, security, topic_names))
 
@@ -138,9 +139,27 @@ def _compacted(state: ClusterState, security: Security, topics: set[str]) -> set
     return set()
 
 
+def _limit_cleaners(plan: Plan, compacted: set[str]) -> None:
+    """Note how far cleaners may have come. No broker tells this over the network, and its cleaner goes on while it is read: the limit is
+    its high watermark, also for the holes that a replica in a given directory copied from it. A directory's own history may say that a
+    topic was compacted once, a broker that it is compacted by its own configuration."""
+    for key, copies in plan.replicas.items():
+        wired = [one for one in copies if one.place is not None]
+        if not wired or (key[0] not in compacted and all(one.policy != COMPACT for one in copies)):
+            continue
+        for one in wired:
+            one.policy, one.cleaned = COMPACT, one.high_watermark
+        for one in copies:
+            if one.policy != COMPACT:
+                one.policy, one.cleaned = COMPACT, 0 if one.is_future else cleaned_by_itself(one)
+        limit = max(max(one.cleaned, one.cleaned_to) for one in copies)
+        for one in copies:
+            one.cleaned_to = limit
+
+
 def _probe(
-    plan: Plan, state: ClusterState, node: int, name: str, place: Place | None, keys: list[tuple[str, int]], compacted: set[str],
-    each_max: int, split_bytes: int,
+    plan: Plan, state: ClusterState, node: int, name: str, place: Place | None, keys: list[tuple[str, int]], each_max: int,
+    split_bytes: int,
 ) -> None:  # fmt: skip
     """Ask one broker for the bounds of its replicas. Replicas without an answer become findings."""
     if not keys:
@@ -157,7 +176,7 @@ def _probe(
                         _absent(plan, state, key, name, node, f"broker {node} does not serve it: {name_of(found)}")
                     else:
                         stretches = stretches_of(found, sizes.get(key, -1), split_bytes)
-                        _add(plan, state, key, name, place, found, compacted, each_max, stretches)
+                        _add(plan, state, key, name, place, found, each_max, stretches)
     except BrokerError as error:
         for key in keys:
             _absent(plan, state, key, name, node, error.text)
@@ -209,16 +228,12 @@ def _absent(plan: Plan, state: ClusterState, key: tuple[str, int], name: str, no
 
 
 def _add(
-    plan: Plan, state: ClusterState, key: tuple[str, int], name: str, place: Place, found: Fetched, compacted: set[str], each_max: int,
-    stretches: list[Segment],
+    plan: Plan, state: ClusterState, key: tuple[str, int], name: str, place: Place, found: Fetched, each_max: int, stretches: list[Segment],
 ) -> None:  # fmt: skip
     begin, high_watermark = found.log_start, max(found.high_watermark, found.log_start)
-    on_disk = [one.cleaned_to for one in plan.replicas.get(key, []) if one.place is None]
-    cleaned = max(on_disk, default=high_watermark) if key[0] in compacted else 0
     replica = Replica(
         *key, name, f"kafka://{host_port(place.host, place.port)}", stretches, [], False, high_watermark, True,
-        begin, None, cleaned, cleaned_to=cleaned, findings=FindingList(each_max), place=place,
-        node=name.partition("/")[0], policy=COMPACT if key[0] in compacted else UNKNOWN,
+        begin, None, 0, findings=FindingList(each_max), place=place, node=name.partition("/")[0], policy=UNKNOWN,
     )  # fmt: skip
     replica.claim = _claim(state, key)
     plan.replicas.setdefault(key, []).append(replica)

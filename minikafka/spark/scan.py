@@ -53,7 +53,7 @@ class Cell:
 @dataclass(slots=True)
 class SegmentSummary:
     """`cells`: {(zone, offset >> cell_shift): Cell}. `runs`: (epoch, first offset, last offset). `stopped`: see SegmentReader, and
-    "failed" where the scan itself broke.
+    "failed" where the scan itself broke. `goes_on`: a replica on the wire sent batches behind the fence.
 
     `taken_up`: where a stretch of a replica on the wire begins, behind the last batch of the one before (FetchReader). `unread_from`:
     nobody knows what the segment holds from this offset on, because reading it failed; -1 if it did not.
@@ -83,6 +83,7 @@ class SegmentSummary:
     snapshots: list[tuple[int, Column]] = field(default_factory=list)
     taken_up: int = -1
     unread_from: int = -1
+    goes_on: bool = False
 
 
 def scan_segments(tasks: list[SegmentTask]) -> list[SegmentSummary]:
@@ -249,10 +250,11 @@ class _Scan:
             self.begin = self.expected = base
 
     def _wire_tail(self, reader: FetchReader) -> None:
-        self.summary.taken_up = reader.taken_up
-        if reader.goes_on and self.task.next_base < 0 and self.task.policy == COMPACT:
+        task, summary = self.task, self.summary
+        summary.taken_up, summary.goes_on = reader.taken_up, reader.goes_on and task.next_base < 0
+        if summary.goes_on and task.policy == COMPACT:
             # The log goes on behind the fence: a cleaner took what lay before it.
-            self.summary.end_offset = max(self.summary.end_offset, reader.end)
+            summary.end_offset = max(summary.end_offset, reader.end)
         if reader.stopped:
             text = f"records from offset {reader.offset} on were deleted while the replica was being read"
             self.add([Finding("replica-reread", text, offset=reader.offset)], ".log")

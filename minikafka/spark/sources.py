@@ -277,13 +277,13 @@ def _policies(plan: Plan, compacted: set[str]) -> None:
             replica.policy = policy
             # No cleaner works on a copy that grows; it lacks only what its broker's own log lacked.
             is_copy = replica.is_future and any(one.node == replica.node and not one.is_future for one in copies)
-            replica.cleaned = _cleaned(replica) if policy == COMPACT and not is_copy else 0
+            replica.cleaned = cleaned_by_itself(replica) if policy == COMPACT and not is_copy else 0
             replica.is_only_compacted = plan.image is not None and is_only_compacted(plan.image, key[0])
         for replica in copies:
             replica.cleaned_to = max(one.cleaned for one in copies)
 
 
-def _cleaned(replica: Replica) -> int:
+def cleaned_by_itself(replica: Replica) -> int:
     """How far its own cleaner may have come: never into the active segment. The checkpoint is written behind the work, so that of a broker
     that runs or was killed may be too small."""
     active = replica.segments[-1].base_offset

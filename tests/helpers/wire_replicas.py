@@ -21,7 +21,8 @@ KEY = ("t", 0)
 class WireReplicas:
     """`logs`: {broker: its batches}. `answer_bytes`: how much a broker sends at once; at least a batch. `on_fetch(broker, offset)` is
     called at each Fetch that reads records, and may raise. `fetched` keeps them. `tells_sizes`: whether brokers answer DescribeLogDirs.
-    `high_watermarks`: high watermarks that are other than the end of the log. `topic_id`: "" of a broker that does not tell it."""
+    `high_watermarks`: high watermarks that are other than the end of the log. `topic_id`: "" of a broker that does not tell it. `down`:
+    brokers that are replicas, but out of sync and away."""
 
     logs: dict[int, list[Batch]]
     answer_bytes: int = 1
@@ -32,6 +33,7 @@ class WireReplicas:
     topic_id: str = "A" * 22
     cluster_id: str = "c"
     high_watermarks: dict[int, int] = field(default_factory=dict)
+    down: tuple[int, ...] = ()
     on_fetch: Callable[[int, int], None] = lambda broker, offset: None
     fetched: list[tuple[int, int]] = field(default_factory=list)
 
@@ -47,7 +49,7 @@ class WireReplicas:
             replicas = world
 
         def state(*_: object) -> ClusterState:
-            partition = PartitionState(nodes[0], world.leader_epoch, nodes, nodes)
+            partition = PartitionState(nodes[0], world.leader_epoch, sorted({*nodes, *world.down}), nodes)
             return ClusterState(world.cluster_id, {node: ("h", node) for node in nodes}, {KEY: partition}, [])
 
         monkeypatch.setattr(live, "first_answer", state)
@@ -57,9 +59,9 @@ class WireReplicas:
         monkeypatch.setattr(fetch_reader, "PAUSE_S", 0.0)
         monkeypatch.setattr(fetch_reader, "_away_since", {})
 
-    def audit(self, split_bytes: int = 512 << 20, confirm: bool = False, **options: Any) -> AuditResult:
-        """An audit of it."""
-        return run_audit([], LocalEngine(1), AuditOptions(bootstrap="h:1", split_bytes=split_bytes, confirm=confirm, **options))
+    def audit(self, split_bytes: int = 512 << 20, confirm: bool = False, paths: Sequence[str] = (), **options: Any) -> AuditResult:
+        """An audit of it, and of the log directories at `paths`."""
+        return run_audit(paths, LocalEngine(1), AuditOptions(bootstrap="h:1", split_bytes=split_bytes, confirm=confirm, **options))
 
 
 class _Connection:

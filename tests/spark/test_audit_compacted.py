@@ -64,7 +64,7 @@ def lost(result: AuditResult) -> list[tuple[tuple[str, ...], int]]:
     return [(one.brokers, one.offset) for one in result.findings.kept if one.check == "replica-differs"]
 
 
-@pytest.mark.parametrize(("high_watermark", "end", "start", "gone"), [(10, 20, 0, 17), (20, 20, 0, 37), (60, 60, 10, 7)])
+@pytest.mark.parametrize(("high_watermark", "end", "start", "gone"), [(10, 20, 0, 17), (20, 20, 0, 37), (20, 20, 0, 7), (60, 60, 10, 7)])
 def test_a_lost_key_is_seen_beside_a_replica_that_answers_for_less(
     tmp_path: Path, high_watermark: int, end: int, start: int, gone: int
 ) -> None:

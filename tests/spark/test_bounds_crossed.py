@@ -158,7 +158,7 @@ def test_bounds_are_asked_for_in_several_requests(monkeypatch: pytest.MonkeyPatc
     state = fetch_client.ClusterState("c", {1: ("h", 1)}, {key: fetch_client.PartitionState(1, 0, [1], [1]) for key in keys}, [])
     monkeypatch.setattr(live, "Connection", Asked)
     plan = sources.Plan({}, [], auditing.FindingList(20), 0)
-    live._probe(plan, state, 1, "1", fetch_client.Place("h", 1), keys, set(), 20, 1 << 20)
+    live._probe(plan, state, 1, "1", fetch_client.Place("h", 1), keys, 20, 1 << 20)
     assert len(plan.replicas) == 7 and max(asked) == min(7, partitions) and sum(asked) == 7
 
 
