@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import struct
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ from minikafka.spark.security import PLAIN_TEXT, Security
 FETCH, LIST_OFFSETS, METADATA, DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 1, 2, 3, 32, 35, 17, 36
 EARLIEST, LATEST = -2, -1
 ANSWER_BYTES_MAX = 256 << 20
+#: How often partitions that an answer leaves out are asked for, and how long to wait before, whatever the broker says.
+FETCHES_MAX, PAUSE_MS_MIN, PAUSE_MS_MAX = 40, 50, 10_000
 CONSUMER, DEBUGGING_CONSUMER = -1, -2
 NOT_LEADER, OUT_OF_RANGE, UNKNOWN_PARTITION, STORAGE, OFFSET_NOT_AVAILABLE = 6, 1, 3, 56, 78
 ERRORS = {
@@ -354,13 +357,27 @@ class Connection:
         self, offsets: dict[tuple[str, int], int], bytes_max: int, wait_ms: int = 0, partition_bytes_max: int = 0, committed: bool = False
     ) -> dict[tuple[str, int], Fetched]:
         """Raw batches from the given offsets, from any replica, as a consumer reads them. `committed`: only up to the last stable offset,
-        with the list of aborted transactions."""
-        each = partition_bytes_max or bytes_max
+        with the list of aborted transactions. All of them are in the result: what an answer leaves out is asked for again. Raises
+        BrokerError."""
+        each, found = partition_bytes_max or bytes_max, dict[tuple[str, int], Fetched]()
         head = struct.pack(">iiiibii", CONSUMER, wait_ms, 1, bytes_max, committed, 0, -1)
-        body = _by_topic(offsets, lambda key: struct.pack(">iqqi", -1, offsets[key], -1, each))
-        answer = self.ask(FETCH, 11, head + body + struct.pack(">i", 0) + _string(""))
-        answer.integer(4)
-        error = answer.integer(2)
+        for _ in range(FETCHES_MAX):
+            left = [key for key in offsets if key not in found]
+            if not left:
+                return found
+            body = _by_topic(left, lambda key: struct.pack(">iqqi", -1, offsets[key], -1, each))
+            pause_ms, answered = self._fetched(head + body + struct.pack(">i", 0) + _string(""))
+            found |= answered
+            if not answered:
+                time.sleep(min(max(pause_ms, PAUSE_MS_MIN), PAUSE_MS_MAX) / 1000)
+        topic, partition = left[0]
+        raise BrokerError(f"broker {self.place} answers fetches without {topic}-{partition}: it may hold this client to a quota")
+
+    def _fetched(self, body: bytes) -> tuple[int, dict[tuple[str, int], Fetched]]:
+        """The pause that the broker asks for, in milliseconds, and the partitions that it answered for: none of a client that is above its
+        quota (KIP-219)."""
+        answer = self.ask(FETCH, 11, body)
+        pause_ms, error = answer.integer(4), answer.integer(2)
         if error:
             raise BrokerError(f"broker {self.place} refuses the fetch: {name_of(error)}")
         answer.integer(4)
@@ -372,7 +389,7 @@ class Connection:
                 aborted = tuple((answer.integer(8), answer.integer(8)) for _ in range(answer.count()))
                 answer.integer(4)
                 found[name, number] = Fetched(error, high_watermark, start, answer.raw(max(0, answer.integer(4))), stable, aborted)
-        return found
+        return pause_ms, found
 
 
 def _by_topic(partitions: Iterable[tuple[str, int]], fields: Any) -> bytes:

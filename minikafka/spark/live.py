@@ -11,6 +11,7 @@ from minikafka.spark.claims import COORDINATOR_TOPICS
 from minikafka.spark.directories import LogDirectory
 from minikafka.spark.fetch_client import (
     OUT_OF_RANGE,
+    UNKNOWN_PARTITION,
     BrokerError,
     ClusterState,
     Connection,
@@ -183,10 +184,12 @@ def _probe(
 
 
 def _bounds(connection: Connection, keys: list[tuple[str, int]]) -> dict[tuple[str, int], Fetched | int]:
-    """{partition: (bounds) or error code}. The log start comes first, so that the fetch lies inside the log."""
+    """{partition: (bounds) or error code}, for all of `keys`, whatever an answer leaves out. The log start comes first, so that the fetch
+    lies inside the log."""
     starts = connection.earliest(keys)
     inside = {key: offset for key, (error, offset) in starts.items() if not error and offset >= 0}
-    result: dict[tuple[str, int], Fetched | int] = {key: error or OUT_OF_RANGE for key, (error, _) in starts.items() if key not in inside}
+    result: dict[tuple[str, int], Fetched | int] = dict.fromkeys(keys, UNKNOWN_PARTITION)
+    result |= {key: error or OUT_OF_RANGE for key, (error, _) in starts.items() if key not in inside}
     for key, found in (connection.fetch(inside, 1, partition_bytes_max=1) if inside else {}).items():
         if found.error:
             result[key] = found.error
