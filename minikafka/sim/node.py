@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 WALL_MS = 1_700_000_000_000
 LOG_DIR = "/data"
+#: A call in another thread that takes longer waits for a slow disk.
+LONG_CALL_S = 1.0
 #: Share groups have dead-letter queues from this metadata.version on.
 RELEASE_WITH_DEAD_LETTERS = "4.4-IV2"
 
@@ -104,6 +106,8 @@ class SimNode:
         #: Mean seconds of a blocking call, and of each sync that the event loop itself waits for.
         self.blocking_s = 0.0005
         self.sync_s = 0.0
+        #: When the last call in another thread ends that takes over `LONG_CALL_S`, in the world's seconds.
+        self.long_call_ends_s = 0.0
         self.state = "down"
         self.should_restart = True
         self.lives = 0
@@ -292,6 +296,8 @@ class SimNode:
     async def _run_at_random(self, function: Callable[..., Any], *arguments: Any) -> Any:
         seconds = self._random.expovariate(1.0) * self.blocking_s
         share = self._random.random()
+        if seconds > LONG_CALL_S:
+            self.long_call_ends_s = max(self.long_call_ends_s, self.world.now + seconds)
         await asyncio.sleep(seconds * share)
         # A thread of the pool does not block the event loop.
         stall, self.disk.stall = self.disk.stall, None

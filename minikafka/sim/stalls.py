@@ -43,8 +43,9 @@ class Stalls:
         leader = partition.leader
         lag_ms_max = node.config.replica_lag_time_max_ms
         self._invariants.checked["L9"] += 1
-        # What lacks descriptors or memory is not synced, and may not count (flush.messages).
-        if node.is_paused or node.disk.is_short or attainable(partition, now_ms, lag_ms_max) <= leader.high_watermark:
+        # What lacks descriptors or memory, or still waits for a slow disk, is not synced, and may not count (flush.messages).
+        is_unsynced = node.disk.is_short or self._invariants.world.now < node.long_call_ends_s
+        if node.is_paused or is_unsynced or attainable(partition, now_ms, lag_ms_max) <= leader.high_watermark:
             self._since.pop(key, None)
             return
         state = (partition.leader_epoch, leader.high_watermark)
