@@ -144,6 +144,11 @@ class LogDirectory:
         return self.failure is not None
 
     @property
+    def is_as_stopped(self) -> bool:
+        """Whether it was stopped cleanly, and no start has noted since what its logs lost."""
+        return self._stopped is not None
+
+    @property
     def directory_id(self) -> bytes:
         assert self.meta is not None
         return self.meta.directory_id
@@ -185,8 +190,8 @@ class LogDirectory:
         return meta
 
     def load(self, config_of: ConfigOf, wall_ms: int) -> None:
-        """Load every log, blocking. `config_of(topic, partition, topic_id)` gives its configuration; after an unclean shutdown the cleanup
-        policy in it matters, see `load_log`."""
+        """Load every log, blocking; then call `note_lost_records`. `config_of(topic, partition, topic_id)` gives its configuration; after
+        an unclean shutdown the cleanup policy in it matters, see `load_log`."""
         for _ in self.load_each(config_of, wall_ms):
             pass
 
@@ -212,8 +217,6 @@ class LogDirectory:
                 self._set_unknown_aside(name, error)
                 continue
             yield self._load(*found, topic_id, config_of, wall_ms)
-        with self._disk("load"):
-            lost_files.loaded(self.filesystem, self.path)
         self._is_loaded = True
 
     def _read_topic_id(self, path: str) -> bytes:
@@ -274,17 +277,7 @@ class LogDirectory:
         if log is None:
             if self.failure is not None:
                 raise self.failure
-            log = load_log(
-                self.filesystem,
-                f"{self.path}/{topic}-{partition}",
-                topic,
-                partition,
-                config,
-                wall_ms=wall_ms,
-                on_failure=self.fail,
-                jitter_ms=self._jitter_ms,
-                open_files=self._open_files,
-            )
+            log = self._load_new(f"{self.path}/{topic}-{partition}", topic, partition, config, wall_ms)
         log.assign_topic_id(topic_id)
         if log.is_new and (topic, partition) in self._removed:
             log.durability.stale_point = checkpoint.INT64_MAX  # the checkpoint may still have the earlier log's
@@ -302,15 +295,20 @@ class LogDirectory:
         with self._disk("begin a copy in"):
             if self.filesystem.is_dir(path):
                 self._unlink_all(path)
-        future = self._load_copy(path, topic, partition, config, wall_ms)
+        future = self._load_new(path, topic, partition, config, wall_ms, may_have_gaps=True)
         future.assign_topic_id(topic_id)
         return future
 
-    def _load_copy(self, path: str, topic: str, partition: int, config: LogConfig, wall_ms: int) -> Log:
+    def _load_new(self, path: str, topic: str, partition: int, config: LogConfig, wall_ms: int, *, may_have_gaps: bool = False) -> Log:
         return load_log(
-            self.filesystem, path, topic, partition, config, wall_ms=wall_ms, may_have_gaps=True, on_failure=self.fail,
+            self.filesystem, path, topic, partition, config, wall_ms=wall_ms, may_have_gaps=may_have_gaps, on_failure=self.fail,
             jitter_ms=self._jitter_ms, open_files=self._open_files,
         )  # fmt: skip
+
+    def load_again(self, topic: str, partition: int) -> Log:
+        """An empty log in the place of one that is gone. It gets its configuration and topic id with its replica. Raises StorageError."""
+        log = self.logs[topic, partition] = self._load_new(f"{self.path}/{topic}-{partition}", topic, partition, LogConfig(), 0)
+        return log
 
     def prepare_promotion(self, future: Log) -> Promotion:
         """The task that gives a complete copy's directory the ordinary name. `run` may be called on another thread while nothing else uses

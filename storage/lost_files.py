@@ -15,7 +15,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 from minikafka.storage.checkpoint import CLEAN_SHUTDOWN, INT64_MAX, RECOVERY_POINT_CHECKPOINT, read_clean_shutdown
+from minikafka.storage.errors import StorageError
 from minikafka.storage.filesystem import FileSystem, write_atomically
+from minikafka.storage.lost_marks import write_mark
 
 if TYPE_CHECKING:
     from minikafka.storage.log import Log
@@ -33,12 +35,23 @@ Key = tuple[str, int]
 class StoppedDirectory(Protocol):
     """A log directory, loaded."""
 
+    filesystem: FileSystem
     path: str
+    failure: StorageError | None
     logs: dict[Key, Log]
-    #: Whether it was stopped cleanly, with these recovery points, and by which epoch of the broker; -1 if it is not whole.
-    is_clean: bool
-    recovery_points_read: dict[Key, int]
+    #: By which epoch of the broker it was stopped cleanly; -1 if it was not, or is not whole.
     previous_broker_epoch: int
+    recovery_points_read: dict[Key, int]
+
+    @property
+    def is_as_stopped(self) -> bool:
+        """Whether it was stopped cleanly with these recovery points, and no start has loaded all logs since."""
+
+    def load_again(self, topic: str, partition: int) -> Log:
+        """An empty log in the place of one that is gone."""
+
+    def disk_failed(self, action: str, error: OSError) -> StorageError:
+        """Its disk has failed."""
 
 
 class StoppedSegments:
@@ -121,29 +134,44 @@ def lost_before(
 
 
 def note_lost_records(directories: Sequence[StoppedDirectory]) -> None:
-    """Look whether logs lost records while the broker was down; call it when all log directories are loaded. Names each in the log. Such a
-    start is not a clean one for the controller: an empty log would lead, and others would truncate theirs to it. After a crash the broker
-    does not count as complete anyway."""
+    """Look whether logs lost records while the broker was down, and mark those that did; call it when all log directories are loaded. Names
+    each in the log. Such a start is not a clean one for the controller: an empty log would lead, and others would truncate theirs to it.
+    After a crash the broker does not count as complete anyway."""
     # Somebody may have moved a log to another directory of the broker meanwhile.
-    ends: dict[Key, int] = {}
+    longest: dict[Key, Log] = {}
     for directory in directories:
         for key, log in directory.logs.items():
-            ends[key] = max(log.log_end_offset, ends.get(key, 0))
+            if key not in longest or longest[key].log_end_offset < log.log_end_offset:
+                longest[key] = log
     for directory in directories:
-        for log in directory.logs.values():
-            if log.watermarks.lost is not None:
+        if directory.failure is None:
+            try:
+                _note_lost_ends(directory, longest)
+                for log in directory.logs.values():
+                    if log.watermarks.lost is not None:
+                        directory.previous_broker_epoch = -1
+                        _log.error(
+                            "%s: records among offsets %d to %d are missing: files were removed or cut while the broker was down. It starts"
+                            " as after a crash: replicas that have the records come first",
+                            log.directory, *log.watermarks.lost,
+                        )  # fmt: skip
+                loaded(directory.filesystem, directory.path)
+            except (StorageError, OSError) as error:
                 directory.previous_broker_epoch = -1
-                _log.error(
-                    "%s: segments with records among offsets %d to %d were removed while the broker was down. It starts as after a crash:"
-                    " replicas that have the records come first",
-                    log.directory, *log.watermarks.lost,
-                )  # fmt: skip
-        for (topic, partition), stopped_at in directory.recovery_points_read.items() if directory.is_clean else ():
-            end = ends.get((topic, partition), 0)
-            if end < stopped_at:
-                directory.previous_broker_epoch = -1
-                _log.error(
-                    "%s/%s-%d: the log ends at offset %d, and ended at %d when the broker stopped cleanly: files were removed or cut"
-                    " since. The broker starts as after a crash: replicas that have the records come first",
-                    directory.path, topic, partition, end, stopped_at,
-                )  # fmt: skip
+                _log.error("%s: logs cannot be marked: %s", directory.path, error)
+                if not isinstance(error, StorageError):
+                    directory.disk_failed("mark logs in", error)
+
+
+def _note_lost_ends(directory: StoppedDirectory, longest: Mapping[Key, Log]) -> None:
+    """Look for logs that end too early. Those that are gone get a directory again, for the mark. Raises OSError, StorageError."""
+    for key, stopped_at in directory.recovery_points_read.items() if directory.is_as_stopped else ():
+        log = longest.get(key)
+        if log is None and stopped_at:
+            log = directory.load_again(*key)
+        if log is None or (end := log.log_end_offset) >= stopped_at:
+            continue
+        marked = log.watermarks.lost or (end, stopped_at)
+        log.watermarks.lost = min(end, marked[0]), max(stopped_at, marked[1])
+        write_mark(directory.filesystem, log.directory, log.watermarks.lost)
+

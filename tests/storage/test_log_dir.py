@@ -140,7 +140,7 @@ def test_a_broker_that_lost_records_since_has_not_stopped_cleanly(
     left = {"everything": end, "the first segment": last}.get(kept, 0)
     again = opened(formatted)
     assert again.is_clean and again.previous_broker_epoch == (42 if left == end else -1)
-    said = f"/data/t-0: the log ends at offset {left}, and ended at 10 when the broker stopped cleanly"
+    said = f"/data/t-0: records among offsets {left} to 10 are missing"
     assert (said in caplog.text) == (left != end)
 
 

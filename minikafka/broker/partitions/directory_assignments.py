@@ -1,6 +1,7 @@
 """Tells the controller the log directory of a replica where the metadata say otherwise (KIP-858).
 
-This happens for a new replica on a broker with several directories, and for all replicas when a broker's disk was replaced. Until the
+This happens for a new replica on a broker with several directories, for all replicas when a broker's disk was replaced, and for a replica
+that lost records while the broker was down, which the broker reports as lost until another one leads. Until the
 controller knows the directory, it treats the replica as lost with its disk and never elects it leader.
 """
 
@@ -50,13 +51,21 @@ class DirectoryAssignments:
         self._wanted: dict[Replica, bytes] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def observe(self, replica: Replica, registered: bytes, actual: bytes) -> None:
-        """Compare the directory in the metadata (`registered`) with the replica's actual one, and submit an assignment if they differ."""
+    @property
+    def may_report(self) -> bool:
+        """Whether metadata.version allows assignments."""
+        return self._metadata.image.has_directories
+
+    def observe(self, replica: Replica, registered: bytes, actual: bytes) -> bool:
+        """Compare the directory in the metadata (`registered`) with the replica's actual one, and submit an assignment if they differ.
+        Returns whether that is news."""
         if registered == actual:
             self._wanted.pop(replica, None)
-            return
+            return False
+        is_news = self._wanted.get(replica) != actual
         self._wanted[replica] = actual
         self.send()
+        return is_news
 
     def send(self) -> None:
         """Start to send what waits, if metadata.version allows it."""

@@ -481,9 +481,7 @@ class Fetcher:
         leader_start = await self._ask_offset(partition, leader_epoch, EARLIEST_TIMESTAMP)
         # Others count on the records of a replica that is in sync.
         lost = log.watermarks.lost if self._replication.broker_id not in partition.isr else None
-        found = out_of_range(
-            leader_start, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset, lost_before=lost[1] if lost else 0
-        )
+        found = out_of_range(leader_start, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset, lost=lost)
         if found is OutOfRange.START_ANEW:
             logger.warning(
                 "%s: in epoch %d truncated completely: the log of leader broker %d begins at %d, and this log had offsets %d to %d",

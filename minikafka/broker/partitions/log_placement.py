@@ -6,9 +6,10 @@ import logging
 from collections.abc import Container
 from typing import TYPE_CHECKING
 
-from minikafka.core.metadata.image import DIRECTORY_UNASSIGNED
+from minikafka.core.metadata.image import DIRECTORY_LOST, DIRECTORY_UNASSIGNED, NO_LEADER
 from minikafka.steps import Steps, paced
 from minikafka.storage.errors import StorageError
+from minikafka.storage.lost_marks import MARK
 from minikafka.wire.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
@@ -122,15 +123,36 @@ class LogPlacement:
         free = [directory for directory in online if directory not in self._cordons] or online
         return min(free, key=lambda directory: len(directory.logs))
 
+    def is_unfit_to_lead(self, partition: Partition, registration: PartitionRegistration) -> bool:
+        """Whether the log lost records while the broker was down, and another replica may have them. The controller does not know: it
+        would elect the last known leader (KIP-966), and the others would lose the records, too."""
+        return (
+            partition.log.watermarks.lost is not None
+            and registration.leader in (NO_LEADER, self._broker_id)
+            and len(registration.replicas) > 1
+            and self._assignments.may_report
+        )
+
     def observe(self, partition: Partition) -> None:
-        """Tell the controller the replica's directory, if the metadata say otherwise."""
+        """Tell the controller the replica's directory, if the metadata say otherwise. A replica that is unfit to lead is in none, as one
+        on a failed disk."""
         registration = partition.registration
         if registration is None:
             return
-        registered = registration.directory(self._broker_id)
+        replica, registered = (partition.topic_id, partition.index), registration.directory(self._broker_id)
+        lost = partition.log.watermarks.lost
+        if lost is not None and self.is_unfit_to_lead(partition, registration):
+            if self._assignments.observe(replica, registered, DIRECTORY_LOST):
+                logger.error(
+                    "%s: does not lead, because records among offsets %d to %d were removed while the broker was down. Another replica"
+                    " leads if it was in sync, or after an unclean election, and this one gets its records. To lead with what is left,"
+                    " remove %s/%s and start the broker again",
+                    partition, *lost, partition.log.directory, MARK,
+                )  # fmt: skip
+            return
         for directory in self._directories:
             if directory.logs.get(partition.key) is partition.log:
-                self._assignments.observe((partition.topic_id, partition.index), registered, directory.directory_id)
+                self._assignments.observe(replica, registered, directory.directory_id)
 
     def remove(self, partition: Partition, wall_ms: int, reason: str) -> None:
         """Delete the files of a replica that is no longer assigned to this broker."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Protocol
 
 from minikafka.core.partition.leader import ALL_COUNTS, Eligible, PartitionLeader
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from minikafka.storage.producer_state import Verification
     from minikafka.storage.types import AppendInfo
 
+logger = logging.getLogger("minikafka.replicas")
 NO_EPOCH = -1
 #: The traffic counters of a partition.
 TRAFFIC = ("bytes_in", "bytes_out", "messages_in", "bytes_rejected", "produces", "produces_failed", "fetches", "fetches_failed")
@@ -188,7 +190,10 @@ class Partition:
                 self._events.changed(self)
             return False
         log = self.log
-        log.accept_loss()
+        lost = log.watermarks.lost
+        if lost is not None:
+            logger.error("%s: leads without the records among offsets %d to %d that were removed while the broker was down", self, *lost)
+            log.accept_loss()
         log.assign_epoch_start(registration.leader_epoch, log.log_end_offset)
         self.leader_epoch = registration.leader_epoch
         self.leader = self.appending = PartitionLeader(

@@ -345,7 +345,10 @@ class ReplicaManager:
         self, partition: Partition, registration: PartitionRegistration, image: MetadataImage, followers: list[Partition]
     ) -> None:
         was_leader = partition.is_leader
-        if registration.leader == self.broker_id:
+        if self.placement.is_unfit_to_lead(partition, registration):
+            partition.make_follower(registration)
+            self.fetchers.unfollow(partition)
+        elif registration.leader == self.broker_id:
             self.in_sync_sets.registered(partition, registration)
             self.fetchers.unfollow(partition)
             try:

@@ -55,9 +55,12 @@ def is_beyond_leader(leader_end_offset: int, *, log_end_offset: int) -> bool:
     return leader_end_offset < log_end_offset
 
 
-def out_of_range(leader_start_offset: int, *, log_start_offset: int, log_end_offset: int, lost_before: int = 0) -> OutOfRange:
-    """What to do, given the leader's first offset, if the leader's log ends at or after the end of this one. `lost_before`: this log
-    lost records before that offset, and nobody counts on those that it has."""
-    if leader_start_offset > log_end_offset or leader_start_offset < lost_before:
+def out_of_range(
+    leader_start_offset: int, *, log_start_offset: int, log_end_offset: int, lost: tuple[int, int] | None = None
+) -> OutOfRange:
+    """What to do, given the leader's first offset, if the leader's log ends at or after the end of this one. `lost`: this log
+    lost records among these offsets, and nobody counts on those that it has. What is missing at its end is fetched as usual."""
+    is_hole = lost is not None and lost[0] < log_end_offset and leader_start_offset < lost[1]
+    if leader_start_offset > log_end_offset or is_hole:
         return OutOfRange.START_ANEW
     return OutOfRange.MOVE_START if leader_start_offset > log_start_offset else OutOfRange.GO_ON

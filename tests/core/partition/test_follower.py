@@ -427,9 +427,11 @@ def test_out_of_range(leader_start: int, start: int, end: int, expected: OutOfRa
     [(0, OutOfRange.START_ANEW), (4, OutOfRange.START_ANEW), (5, OutOfRange.GO_ON), (6, OutOfRange.MOVE_START)],
 )
 def test_a_log_that_lost_records_gets_them_from_a_leader_that_has_them(leader_start: int, expected: OutOfRange) -> None:
-    assert out_of_range(leader_start, log_start_offset=5, log_end_offset=9, lost_before=5) is expected
+    assert out_of_range(leader_start, log_start_offset=5, log_end_offset=9, lost=(0, 5)) is expected
     within = OutOfRange.START_ANEW if leader_start < 7 else OutOfRange.MOVE_START
-    assert out_of_range(leader_start, log_start_offset=2, log_end_offset=9, lost_before=7) is within
+    assert out_of_range(leader_start, log_start_offset=2, log_end_offset=9, lost=(4, 7)) is within
+    missing_end = out_of_range(leader_start, log_start_offset=6, log_end_offset=9, lost=(9, 12))
+    assert missing_end is OutOfRange.GO_ON, "nothing is missing before its end"
 
 
 def test_a_log_that_lost_records_is_located_before_anybody_counts_on_it() -> None:
