@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from helpers.coordinator_world import CoordinatorWorld
@@ -11,6 +11,8 @@ from helpers.coordinator_world import CoordinatorWorld
 from minikafka.broker.coordinators.consumer_group_requests import ConsumerGroupHandlers
 from minikafka.broker.coordinators.group_requests import GROUP_OPERATIONS, GroupHandlers
 from minikafka.core.authorizer.acl import Operation, operation_bits
+from minikafka.core.group.classic import ClassicGroup, GroupState
+from minikafka.core.group.member import Member
 from minikafka.core.group.offsets import CommittedOffset
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
@@ -155,6 +157,21 @@ async def test_without_an_authorizer_everything_may_be_done_to_a_group(version: 
     every = operation_bits([Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS])
     assert group.authorized_operations == (every if has_operations else -(2**31))
     await world.stop()
+
+
+@pytest.mark.parametrize("state", [GroupState.STABLE, GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE])
+def test_a_group_in_a_rebalance_is_described_with_the_assignments_that_hold_until_its_end(state: GroupState) -> None:
+    group = ClassicGroup("g", 0)
+    member = Member("m", None, "c", "h", 30_000, 30_000, "consumer", [("range", b"topics")])
+    member.assignment = b"partitions"
+    group.add(member)
+    group.state, group.protocol_name = state, "range"
+    groups: Any = SimpleNamespace(shard=lambda name: (0, SimpleNamespace(groups={"g": group})))
+    nobody, environment = cast(Any, None), cast(Any, SimpleNamespace(clock=None))
+    context: Any = Context(5)
+    served = GroupHandlers(groups, nobody, nobody, environment, nobody).describe_groups(context, DescribeGroupsRequest(groups=["g"]))
+    (described,) = served.groups[0].members
+    assert (described.member_metadata, described.member_assignment) == (b"topics" if state is GroupState.STABLE else b"", b"partitions")
 
 
 async def test_groups_that_do_not_exist_are_not_deleted() -> None:

@@ -16,9 +16,11 @@ from differential.target import NO_ANSWER, Patience, Target
 from minikafka.wire.batch import build_batch, iterate_batches
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.message import Struct
+from minikafka.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from minikafka.wire.messages.describe_transactions import DescribeTransactionsRequest
 from minikafka.wire.messages.fetch import FetchResponse
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from minikafka.wire.record import Record
 
 #: What no two brokers have in common: times, addresses, texts of errors.
@@ -107,6 +109,8 @@ class Side:
             await self._target.changes()
         if type(request).__name__ in ENDS and getattr(answer, "error_code", 1) == 0 and request.transactional_id:
             await self._settled(DescribeTransactionsRequest(transactional_ids=[request.transactional_id]), 0)
+        if isinstance(request, ShareGroupHeartbeatRequest) and answer.error_code == 0:
+            await self._initialized(request)
         self._left_out = LEFT_OUT | LEFT_OUT_OF.get(type(answer).__name__, frozenset())
         return self._words(answer)
 
@@ -120,6 +124,17 @@ class Side:
             patience = patience or Patience(SETTLED_S)
             if patience.is_over:
                 return answer
+            await patience.pause()
+
+    async def _initialized(self, request: ShareGroupHeartbeatRequest) -> None:
+        """Until the share group has states of the topics that the member subscribes to: what it is assigned depends on them."""
+        wanted = {name for name in request.subscribed_topic_names or () if name in self._ids}
+        group = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(group_id=request.group_id, topics=None)
+        patience = Patience(SETTLED_S)
+        while wanted and not patience.is_over:
+            answer = await self._connection.ask(DescribeShareGroupOffsetsRequest(groups=[group]), 0)
+            if answer is NO_ANSWER or wanted <= {topic.topic_name for topic in answer.groups[0].topics}:
+                return
             await patience.pause()
 
     def _is_of_a_moment(self, answer: Any) -> bool:

@@ -345,7 +345,7 @@ class GroupHandlers:
                 client_id=member.client_id,
                 client_host=member.client_host,
                 member_metadata=member.metadata_for(protocol_name) if stable else b"",
-                member_assignment=member.assignment if stable else b"",
+                member_assignment=member.assignment,
             ),
         )
         return described
