@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.broker.admin.metadata import CLUSTER_OPERATIONS, controller_for_clients
 from minikafka.core.controller.quotas import CLIENT_ID, IP, USER
 from minikafka.core.metadata.image import (
+    METADATA_VERSION,
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
     RESOURCE_CLIENT_METRICS,
@@ -14,6 +15,7 @@ from minikafka.core.metadata.image import (
     RESOURCE_TOPIC,
     QuotaEntity,
 )
+from minikafka.core.metadata.versions import NEWEST, REGISTERED_CONTROLLERS
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.lazy_list import lazy_list
 from minikafka.wire.message import Request
@@ -204,7 +206,11 @@ class ControllerClusterHandlers:
         dispatcher.register(DescribeClusterRequest, self.describe_cluster)
 
     def describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-        """DescribeCluster for controllers."""
+        """DescribeCluster for controllers. UNSUPPORTED_VERSION while they do not register, or an admin client would ask until it gives up
+        (ControllerApis.handleDescribeCluster)."""
+        if self._metadata.image.features.get(METADATA_VERSION, NEWEST) < REGISTERED_CONTROLLERS:
+            message = "Direct-to-controller communication is not supported with the current MetadataVersion."
+            return DescribeClusterResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=message)
         if request.endpoint_type != ENDPOINT_CONTROLLER:
             return _wrong_endpoint(ENDPOINT_CONTROLLER, request.endpoint_type)
         leader = self._raft.leader_id
