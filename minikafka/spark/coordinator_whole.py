@@ -1,12 +1,14 @@
 """What the latest records of a coordinator's partition cannot say together: members of a group that was removed, epochs ahead of their
 group's, changes of a share partition's state without the state.
 
-Only 40 bytes are kept of each record, as a coordinator may have millions: equal hashes say that names may be equal.
+Only 40 bytes are kept of each record, as a coordinator may have millions, and they are held against each other in slices: equal hashes
+say that names may be equal.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,8 @@ COLUMNS = ("owner", "role", "member", "epoch", "offset")
 _OWNER, _MEMBER, _CURRENT, _TARGET, _PART, _LEFT, _REMOVED = range(7)
 _ROLES = {_OWNER: TYPES.keys(), _MEMBER: MEMBERS, _CURRENT: CURRENT, _TARGET: TARGETS}
 _NONE = -(1 << 63)
+#: About so many records are held against each other at once.
+RECORDS_A_SLICE = 100_000
 
 
 class Whole:
@@ -55,8 +59,18 @@ class Whole:
         A group has no record of its own before its first epoch, so that its members may lack it, unless it was removed after they came. A
         coordinator that loads that ends (GroupMetadataManager.replay). A share partition has its state before any change.
         """
-        table = np.frombuffer(self._rows, np.int64).reshape(-1, len(COLUMNS)) if self._rows else np.empty((0, len(COLUMNS)), np.int64)
-        rows = {name: table[:, number] for number, name in enumerate(COLUMNS)}
+        if not self._rows:
+            return {}
+        table = np.frombuffer(self._rows, np.int64).reshape(-1, len(COLUMNS))
+        found: dict[int, str] = {}
+        for rows in _slices(table, "member"):
+            found |= dict.fromkeys(_of_others(rows), "is of somebody who is no member")
+        for rows in _slices(table, "owner"):
+            found |= self._of_owners(rows)
+        return found
+
+    def _of_owners(self, rows: dict[str, Rows]) -> dict[int, str]:
+        """What contradicts its group or share partition. `rows`: all of some owners."""
         owners, parts = _chosen(rows, rows["role"] == _OWNER), _chosen(rows, ~np.isin(rows["role"], (_OWNER, _LEFT, _REMOVED)))
         is_share = self._topic == SHARE_GROUPS
         at, is_there = _places(owners["owner"], parts["owner"])
@@ -65,24 +79,33 @@ class Whole:
             offset for name, offset in zip(parts["owner"][~is_there].tolist(), parts["offset"][~is_there].tolist(), strict=True)
             if (removed.get(name, -1) > offset) != is_share
         ]  # fmt: skip
-        found = dict.fromkeys(self._of_others(rows), "is of somebody who is no member")
-        found |= dict.fromkeys(lacking, "changes a state that does not exist" if is_share else "belongs to a group that was removed")
+        found = dict.fromkeys(lacking, "changes a state that does not exist" if is_share else "belongs to a group that was removed")
         if len(owners["owner"]):
             for row in np.flatnonzero(is_there & (parts["epoch"] > owners["epoch"][at])).tolist():
                 epochs = f"is of epoch {parts['epoch'][row]}, and {'the state' if is_share else 'its group'} of {owners['epoch'][at[row]]}"
                 found[int(parts["offset"][row])] = epochs
         return found
 
-    def _of_others(self, rows: dict[str, Rows]) -> list[int]:
-        """Offsets of what those hold who are no members, and of what those are to hold who have left since: a coordinator that loads the
-        end of a member and finds such a record before ends (GroupMetadataManager.replay)."""
-        members = np.sort(rows["member"][rows["role"] == _MEMBER])
-        current, target = (_chosen(rows, rows["role"] == role) for role in (_CURRENT, _TARGET))
-        gone = _newest(rows, _LEFT, "member")
-        found: list[int] = current["offset"][~_places(members, current["member"])[1]].tolist()
-        apart = ~_places(members, target["member"])[1]
-        left = zip(target["member"][apart].tolist(), target["offset"][apart].tolist(), strict=True)
-        return found + [offset for member, offset in left if gone.get(member, -1) > offset]
+
+def _slices(table: Rows, name: str) -> Iterator[dict[str, Rows]]:
+    """The rows in slices of about RECORDS_A_SLICE, all rows of one owner or of one member in the same."""
+    count = 1 + len(table) // RECORDS_A_SLICE
+    slice_of = (table[:, COLUMNS.index(name)] % count).astype(np.uint16)
+    for number in range(count):
+        rows = table[slice_of == number]
+        yield {each: rows[:, at] for at, each in enumerate(COLUMNS)}
+
+
+def _of_others(rows: dict[str, Rows]) -> list[int]:
+    """Offsets of what those hold who are no members, and of what those are to hold who have left since: a coordinator that loads the
+    end of a member and finds such a record before ends (GroupMetadataManager.replay). `rows`: all of some members."""
+    members = np.sort(rows["member"][rows["role"] == _MEMBER])
+    current, target = (_chosen(rows, rows["role"] == role) for role in (_CURRENT, _TARGET))
+    gone = _newest(rows, _LEFT, "member")
+    found: list[int] = current["offset"][~_places(members, current["member"])[1]].tolist()
+    apart = ~_places(members, target["member"])[1]
+    left = zip(target["member"][apart].tolist(), target["offset"][apart].tolist(), strict=True)
+    return found + [offset for member, offset in left if gone.get(member, -1) > offset]
 
 
 def _newest(rows: dict[str, Rows], role: int, name: str) -> dict[int, int]:

@@ -461,7 +461,7 @@ _ALL = (
     _mutant("empty logs", "an empty log may begin anywhere", "compare:_empty_beginnings", _none, FENCES),
     _mutant("order", "coordinators may write in any order", "coordination:check_order", _none, ORDER),
     _mutant("unfinished groups", "groups may be removed with members", "coordination:_contradictions", _nothing, ORDER),
-    _mutant("strangers", "strangers may hold partitions", "coordinator_whole:Whole._of_others", _constant([]), ORDER),
+    _mutant("strangers", "strangers may hold partitions", "coordinator_whole:_of_others", _constant([]), ORDER),
     _mutant("unsettled", "what a later record replaced is missed", "coordination:_source", _settled, ORDER),
     _mutant("one producer", "two transactional ids may have one producer id", "coordination:of_two_ids", _nothing, ORDER),
     _mutant("reserved id", "the metadata log may have any topic id", "compare:_metadata_topic_ids", _none, IMPOSSIBLE),

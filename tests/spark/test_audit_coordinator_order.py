@@ -14,7 +14,7 @@ from helpers.log_clusters import Batch, MetadataLog, Partition, lines, plain, un
 from helpers.log_fault_groups import group_record, living, text
 from helpers.streams_group_world import StreamsWorld
 
-from minikafka.spark import coordinator_log
+from minikafka.spark import coordinator_log, coordinator_whole
 from minikafka.spark.audit import AuditResult
 from minikafka.spark.coordinator_order import check_order
 from minikafka.spark.coordinator_whole import Whole
@@ -220,6 +220,24 @@ def test_what_a_cleaner_removed_during_the_reading_is_not_missing() -> None:
     assert whole.suspects() == {}
     whole.add(10, *of(8, "b"))
     assert whole.suspects() == {10: "is of somebody who is no member"}
+
+
+@pytest.mark.parametrize("topic", [OFFSETS, SHARES])
+@pytest.mark.parametrize("records", [1, 7, 40])
+def test_slices_say_what_all_records_at_once_say(monkeypatch: pytest.MonkeyPatch, topic: str, records: int) -> None:
+    suspects = 0
+    for seed in range(100):
+        chance = random.Random(seed)
+        whole = Whole(topic)
+        for at in range(chance.randrange(60)):
+            owner, member = chance.randrange(6), chance.randrange(9)
+            whole._append(owner, chance.randrange(7), (owner, member), chance.randrange(4), at)
+        monkeypatch.setattr(coordinator_whole, "RECORDS_A_SLICE", 1 << 30)
+        expected = whole.suspects()
+        monkeypatch.setattr(coordinator_whole, "RECORDS_A_SLICE", records)
+        assert whole.suspects() == expected
+        suspects += len(expected)
+    assert suspects > 100
 
 
 # ---- what coordinators write -----------------------------------------------------------------------------------------------------------
