@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,9 @@ STATES = ("pass", "fail", "internals", "skip")
 #: fail it in the same way. The second: it is about something that minikafka does not have. The third: it reads a broker's memory.
 COLUMNS = {"as Apache Kafka 4.4:": "fails as 4.4 does", "not offered:": "not offered", "inside a broker:": "internals"}
 
-COLUMNS_SHOWN = ("internals", "fails as 4.4 does", "not offered", "fails")
+#: Counts a failing test of no other column that Apache Kafka's own brokers fail, too.
+THERE_TOO = "fails there too"
+COLUMNS_SHOWN = ("internals", "fails as 4.4 does", "not offered", THERE_TOO, "fails")
 #: A reason names up to as many methods.
 NAMED_MAX = 3
 
@@ -82,12 +85,13 @@ def table(
     """Lines of Markdown: what share fails, the classes where something does not pass, with a row for all, the others, and why tests fail.
     `baseline`: what the same tests did with Apache Kafka's own brokers."""
     counts = _counts(results, reason_by_test, baseline)
+    shown = _columns_shown(baseline)
     total: Counter[str] = Counter()
     for of_class in counts.values():
         total.update(of_class)
     whole = [name for name, of_class in counts.items() if of_class["pass"] == _tests(of_class)]
-    columns = ["class", "tests", *(["pass on Apache Kafka"] if baseline else []), "pass", *COLUMNS_SHOWN]
-    lines = [share(total), "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    columns = ["class", "tests", *(["pass on Apache Kafka"] if baseline else []), "pass", *shown]
+    lines = [share(total), "", *passed_there(results, reason_by_test, baseline), f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     lines += [_row(f"`{_short(name)}`", counts[name], baseline) for name in sorted(counts) if name not in whole]
     if whole:
         passing: Counter[str] = Counter()
@@ -101,9 +105,27 @@ def table(
     return lines + _failing(results, reason_by_test)
 
 
-def total(results: Iterable[Result], reason_by_test: dict[str, str]) -> Counter[str]:
+def passed_there(results: Sequence[Result], reason_by_test: dict[str, str], baseline: Mapping[str, Result]) -> list[str]:
+    """A sentence on the tests that pass on Apache Kafka's own brokers, and an empty line; nothing without a baseline."""
+    comparable = [result for result in results if result.test in baseline and baseline[result.test].state == "pass"]
+    columns = Counter(_column(result, reason_by_test, baseline) for result in comparable)
+    judged = len(comparable) - columns["internals"]
+    if not judged:
+        return []
+    as_next, absent, other = columns["fails as 4.4 does"], columns["not offered"], columns["fails"]
+    ran = sum(result.test in baseline for result in results)
+    sentences = f"""\
+Apache Kafka 4.3.0's own brokers pass {len(comparable)} of the {ran} tests that also ran on them. {columns["internals"]} of these access
+objects inside a broker. minikafka passes {columns["pass"]} of the other {judged}. {as_next} fail in the same way on Apache Kafka 4.4.0,
+{absent} test features that minikafka does not have, and {other} fail for other reasons: {100 * other / judged:.1f}%."""
+    return [*textwrap.wrap(" ".join(sentences.split()), 140, break_long_words=False, break_on_hyphens=False), ""]
+
+
+def total(
+    results: Iterable[Result], reason_by_test: dict[str, str], baseline: Mapping[str, Result] = MappingProxyType({})
+) -> Counter[str]:
     """The counts of all classes together."""
-    return sum(_counts(results, reason_by_test, {}).values(), Counter())
+    return sum(_counts(results, reason_by_test, baseline).values(), Counter())
 
 
 def _counts(results: Iterable[Result], reason_by_test: dict[str, str], baseline: Mapping[str, Result]) -> dict[str, Counter[str]]:
@@ -111,7 +133,7 @@ def _counts(results: Iterable[Result], reason_by_test: dict[str, str], baseline:
     for result in results:
         if result.state != "skip":
             of_class = counts.setdefault(result.class_name, Counter())
-            of_class[_column(result, reason_by_test)] += 1
+            of_class[_column(result, reason_by_test, baseline)] += 1
             there = baseline.get(result.test)
             if there is not None:
                 of_class[THERE_RUN] += 1
@@ -139,11 +161,17 @@ def _short(name: str) -> str:
     return name.removeprefix("org.apache.")
 
 
-def _column(result: Result, reason_by_test: dict[str, str]) -> str:
+def _column(result: Result, reason_by_test: dict[str, str], baseline: Mapping[str, Result]) -> str:
     if result.state != "fail":
         return result.state
     why = reason_of(result.test, reason_by_test) or ""
-    return next((column for begin, column in COLUMNS.items() if why.startswith(begin)), "fails")
+    there = baseline.get(result.test)
+    other = THERE_TOO if there is not None and there.state == "fail" else "fails"
+    return next((column for begin, column in COLUMNS.items() if why.startswith(begin)), other)
+
+
+def _columns_shown(baseline: Mapping[str, Result]) -> list[str]:
+    return [column for column in COLUMNS_SHOWN if baseline or column != THERE_TOO]
 
 
 def _tests(counts: Counter[str]) -> int:
@@ -152,7 +180,7 @@ def _tests(counts: Counter[str]) -> int:
 
 def _row(name: str, counts: Counter[str], baseline: Mapping[str, Result]) -> str:
     there = [f"{counts[THERE_PASS]} of {counts[THERE_RUN]}" if counts[THERE_RUN] else ""] if baseline else []
-    cells = [name, _tests(counts), *there, counts["pass"], *(counts[column] or "" for column in COLUMNS_SHOWN)]
+    cells = [name, _tests(counts), *there, counts["pass"], *(counts[column] or "" for column in _columns_shown(baseline))]
     return f"| {' | '.join(map(str, cells))} |"
 
 
