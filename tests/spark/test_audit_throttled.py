@@ -67,11 +67,18 @@ def test_partitions_that_an_answer_leaves_out_are_asked_for_again() -> None:
     assert connection.asked == 4
 
 
-@pytest.mark.parametrize("sent", [(), (0, 1)])
-def test_partitions_that_are_never_answered_are_no_silent_gap(monkeypatch: pytest.MonkeyPatch, sent: tuple[int, ...]) -> None:
-    monkeypatch.setattr(fetch_client, "PAUSE_MS_MIN", 0)
+@pytest.mark.parametrize(("sent", "pause_ms", "pauses_s"), [((), 70, [0.07]), ((), 1 << 30, [10.0]), ((), 0, [0.05]), ((0, 1), 70, [])])
+def test_partitions_that_are_never_answered_are_no_silent_gap(
+    monkeypatch: pytest.MonkeyPatch, sent: tuple[int, ...], pause_ms: int, pauses_s: list[float]
+) -> None:
+    """The broker says how long to pause, within PAUSE_MS_MIN and PAUSE_MS_MAX; after FETCHES_MAX answers the audit gives up."""
+    waited: list[float] = []
+    monkeypatch.setattr(fetch_client.time, "sleep", waited.append)
+    connection = Scripted(answer(*sent, pause_ms=pause_ms))
     with pytest.raises(BrokerError, match="fetches without t-"):
-        Scripted(answer(*sent)).fetch({("t", number): 7 for number in range(3)}, 1)
+        connection.fetch({("t", number): 7 for number in range(3)}, 1)
+    assert connection.asked == fetch_client.FETCHES_MAX and waited == pauses_s * fetch_client.FETCHES_MAX
+    assert max(waited, default=0) <= fetch_client.PAUSE_MS_MAX / 1000
 
 
 @pytest.mark.parametrize("request_name", ["earliest", "fetch"])
