@@ -193,3 +193,37 @@ def test_three_brokers_of_ours_under_load(tmp_path: Path) -> None:
         with Load(cluster.bootstrap, transactions=True) as load:
             look_at_it(cluster, load, victim=3, seconds=0.5)
         settled(cluster, load)
+
+
+def log_bytes(cluster: MixedCluster, node_id: int) -> int:
+    """The size of the log of compact-0 on a broker."""
+    with contextlib.suppress(FileNotFoundError):  # a segment that was just replaced
+        return sum(one.stat().st_size for one in (cluster.nodes[node_id].data / "compact-0").glob("*.log"))
+    return 0
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("kind", [MINI, pytest.param(KAFKA, marks=pytest.mark.java)])
+def test_the_brokers_on_the_wire_have_cleaned_further_than_the_given_directory(tmp_path: Path, kind: str) -> None:
+    """Broker 1, whose directory is given, keeps all in its active segment, which no cleaner touches; the others roll each second."""
+    with MixedCluster(tmp_path, [(1, kind, BOTH), (2, kind, BROKER), (3, kind, BROKER)], properties=PROPERTIES) as cluster:
+        for node_id in (2, 3):
+            cluster.nodes[node_id].overrides["log.roll.ms"] = "1000"
+        cluster.format()
+        cluster.start()
+        config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic("compact", 1, 3, config=config)])["compact"].result(30)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 5})
+
+        def have_cleaned() -> bool:
+            for number in range(50):
+                producer.produce("compact", b"%d" % number * 40, key=b"%d" % (number % 5), partition=0)
+            assert producer.flush(30) == 0
+            return all(0 < 2 * log_bytes(cluster, node_id) < log_bytes(cluster, 1) for node_id in (2, 3))
+
+        cluster.wait_for(have_cleaned, "the cleaners of brokers 2 and 3")
+        cluster.wait_for_isr("compact", {1, 2, 3})
+        report = audit([str(cluster.nodes[1].data)], cluster.bootstrap)
+    assert [one["verdict"] for one in report["partitions"] if one["topic"] == "compact"] == ["MATCH"]
