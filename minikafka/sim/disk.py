@@ -144,6 +144,9 @@ class Disk:
         #: One in this many reads returns half of the requested bytes; 0: none does.
         self.short_reads_every = 7
         self.reads = 0
+        #: One in this many reads that do not wait finds nothing in memory; 0: none does. Who waits gets it (`File.pread_if_cached`).
+        self.misses_every = 0
+        self.looks = self.misses = 0
         self.wall_ms = wall_ms
         self.bytes_written = 0
         self.syncs = 0
@@ -177,12 +180,12 @@ class Disk:
     @contextmanager
     def healthy(self) -> Iterator[None]:
         """Suspend faults while a check reads the disk from outside."""
-        kept = self.failing, self.stall, self.descriptors_max
-        self.failing, self.stall, self.descriptors_max = {}, None, None
+        kept = self.failing, self.stall, self.descriptors_max, self.misses_every
+        self.failing, self.stall, self.descriptors_max, self.misses_every = {}, None, None, 0
         try:
             yield
         finally:
-            self.failing, self.stall, self.descriptors_max = kept
+            self.failing, self.stall, self.descriptors_max, self.misses_every = kept
 
     def check(self, operation: str, path: str) -> None:
         """Raises OSError if the operation is to fail; may make the process wait."""
@@ -191,6 +194,16 @@ class Disk:
             raise OSError(self.failing[operation], "injected", path)
         if self.stall is not None:
             self.stall(operation)
+
+    def is_missing(self) -> bool:
+        """Whether bytes are not in memory, so that reading them would wait for the device."""
+        every = self.misses_every
+        if not every:
+            return False
+        self.looks += 1
+        is_missing = self.looks % every == 0
+        self.misses += is_missing
+        return is_missing
 
     def leave_unsynced(self, path: str) -> None:
         """A call has failed. Perhaps it was part of a sync, which has not come to the names in the directory."""
@@ -316,13 +329,16 @@ class DiskFile:
         return len(data)
 
     def pread_if_cached(self, buffer: memoryview, position: int, /) -> int | None:
-        """See File."""
+        """See File; some bytes are not there (`Disk.misses_every`)."""
+        if self._view.disk.is_missing():
+            self._check("read")
+            return None
         return self.pread_into(buffer, position)
 
     def is_cached(self, position: int, size: int, /) -> bool:
-        """See File: reading takes no time."""
+        """See File."""
         self._check("read")
-        return True
+        return not self._view.disk.is_missing()
 
     def size(self) -> int:
         """The size in bytes, including zeros that are not stored."""

@@ -101,6 +101,7 @@ class SimNode:
         self.host = f"n{node_id}"
         self.config = BrokerConfig.from_properties(properties)
         self.disk = Disk(lambda: WALL_MS + int(world.now * 1000))
+        self.disk.misses_every = world.options.misses_every
         self.rate = 1.0
         self.wall_offset_ms = 0
         #: Mean seconds of a blocking call, and of each sync that the event loop itself waits for.

@@ -81,6 +81,8 @@ class Options:
     clock_spread: float = 0.0
     blocking_s: float = 0.0005
     sync_s: float = 0.0
+    #: One in this many reads of disks finds nothing in memory, and waits on another thread for `blocking_s`; 0: none does.
+    misses_every: int = 0
     #: How long every callback of a node takes; 0.01 simulates a machine that is overloaded a hundredfold.
     turn_s: float = 0.0
     #: Mean time that a step of divided work seems to take: more than net.turn_share.SHARE_S, and each step has a turn of the loop.
@@ -180,6 +182,8 @@ GAPS_IN = frozenset({"crashes", "disks", "rot", "mixed", "storm"})
 GAPS_SHARE = 0.15
 #: Share of the seeds with transactions.
 STALLS_SHARE = 0.4
+#: Share of the seeds with disks whose files are not all in memory.
+MISSES_SHARE = 0.4
 
 
 #: Profiles with connections that fall silent, and the share of their seeds.
@@ -210,6 +214,7 @@ def draw(seed: int, *, profile: str | None = None, duration_s: float | None = No
     _pending_answers(options)
     _steps(options)
     _gathering(options)
+    _misses(options)
     drawn_apart = [*_more_rot(options), *_gaps(options), *_stalls(options), *_silences(options), *_shortages(options)]
     return options, sorted([*faults, *drawn_apart], key=lambda fault: fault.at_s)
 
@@ -323,6 +328,13 @@ def _gathering(options: Options) -> None:
         options.gather_s = generator.choice((0.0, 0.002, 0.02))
         options.partitions = generator.choice((2, 4, 6))
         options.batch_records_max = max(options.batch_records_max, 3)
+
+
+def _misses(options: Options) -> None:
+    """Draw how often disks have to be waited for, with a separate generator, as `_more_rot`."""
+    generator = random.Random(f"swarm/misses/{options.seed}")
+    if generator.random() < MISSES_SHARE:
+        options.misses_every = generator.choice((1, 2, 5, 30))
 
 
 def _transactions(options: Options) -> None:

@@ -9,7 +9,7 @@ import pytest
 from helpers.coverage_pause import without_coverage
 from helpers.live_node import broker_port, live_node
 from helpers.peer import Peer
-from helpers.turn_lengths import TURN_UNITS, too_long
+from helpers.turn_lengths import too_long
 
 from minikafka.broker.front.request_parts import STATE_BATCHES_MAX
 from minikafka.broker.node import Node
@@ -102,7 +102,7 @@ async def test_a_state_may_have_a_batch_for_each_record_that_is_locked(tmp_path:
             assert answer.results[0].partitions[0].error_code == ErrorCode.NONE
 
         with without_coverage():
-            found = await too_long(written, 3 * TURN_UNITS)
+            found = await too_long(written)
         assert not found
         read = await ask(ReadShareGroupStateRequest, key, leader_epoch=0)
         assert len(read.state_batches) == STATE_BATCHES_MAX

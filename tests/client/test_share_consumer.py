@@ -8,10 +8,10 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from minikafka.broker.share.leader import BATCHES_AT_ONCE
 from minikafka.client.admin import Admin
 from minikafka.client.group import find_coordinator
 from minikafka.client.share_consumer import ACCEPT, GAP, REJECT, Acknowledged, ShareConsumer, _Session
+from minikafka.core.share.state_batches import BATCHES_AT_ONCE
 from minikafka.testing import EmbeddedCluster
 from minikafka.wire.batch import build_batch
 from minikafka.wire.errors import CorruptRecord, ErrorCode

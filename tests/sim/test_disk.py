@@ -40,6 +40,19 @@ def test_sigkill_loses_nothing_and_closes_everything(disk: Disk) -> None:
         after.lock("/data/.lock")
 
 
+@pytest.mark.parametrize("every", [0, 1, 3])
+def test_who_does_not_wait_finds_some_bytes_missing(disk: Disk, every: int) -> None:
+    disk.short_reads_every, disk.misses_every = 0, every
+    write(DiskView(disk), "/data/log/a", b"hello")
+    file, buffer = DiskView(disk).open("/data/log/a"), memoryview(bytearray(5))
+    found = [file.pread_if_cached(buffer, 0) for _ in range(6)]
+    assert found == [None if every and number % every == 0 else 5 for number in range(1, 7)]
+    assert sum(not file.is_cached(0, 5) for _ in range(6)) == found.count(None)
+    assert file.pread_into(buffer, 0) == 5 and bytes(buffer) == b"hello", "who waits gets them"
+    with disk.healthy():
+        assert all(file.is_cached(0, 5) for _ in range(3))
+
+
 def test_a_power_cut_keeps_what_was_synced_and_perhaps_more() -> None:
     kept = set()
     for seed in range(60):

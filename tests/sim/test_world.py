@@ -188,3 +188,12 @@ def test_three_nodes_come_up_where_every_turn_takes_a_hundred_times_as_long(turn
             node.boot()
         assert world._until(world._is_up, 800 * turn_s), (seed, world.now)
         world._end()
+
+
+def test_brokers_serve_what_is_not_in_memory() -> None:
+    """Every read that does not wait finds nothing: it is read on another thread first."""
+    world = World(Options(5, duration_s=4.0, misses_every=1), [])
+    outcome = world.run()
+    assert outcome.violation is None and outcome.acknowledged > 50
+    assert sum(node.disk.misses for node in world.nodes.values()) > 5
+    assert {options.misses_every for options, _ in map(draw, range(60))} >= {0, 1, 2, 5}

@@ -125,10 +125,13 @@ class LogPlacement:
 
     def is_unfit_to_lead(self, partition: Partition, registration: PartitionRegistration) -> bool:
         """Whether the log lost records while the broker was down, and another replica may have them. The controller does not know: it
-        would elect the last known leader (KIP-966), and the others would lose the records, too."""
+        would elect the last known leader (KIP-966), and the others would lose the records, too. Once told that the replica is lost, ours
+        elects another. That of Apache Kafka 4.4 insists, and nobody but the one that it chose can lead."""
+        is_chosen = registration.leader == self._broker_id
         return (
             partition.log.watermarks.lost is not None
-            and registration.leader in (NO_LEADER, self._broker_id)
+            and (is_chosen or registration.leader == NO_LEADER)
+            and not (is_chosen and registration.directory(self._broker_id) == DIRECTORY_LOST)
             and len(registration.replicas) > 1
             and self._assignments.may_report
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterator
@@ -83,8 +84,8 @@ class _Lookup:
         answer.timestamp, answer.offset, answer.leader_epoch = found.timestamp, found.offset, found.leader_epoch
 
 
-#: A look-up, its search, and the work that it waits for.
-_Unfinished = tuple[_Lookup, LookupSteps, LookupWork]
+#: A look-up, its search, and the work that it waits for; None if it has not begun.
+_Unfinished = tuple[_Lookup, LookupSteps, LookupWork | None]
 
 
 def _sent(steps: LookupSteps, result: TimestampOffset | None) -> LookupWork:
@@ -169,6 +170,7 @@ class OffsetHandlers:
         self._metadata = metadata
         self._clock = environment.clock
         self._cold_reads = environment.cold_reads
+        self._shares = environment.shares
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve these APIs on a broker listener."""
@@ -182,6 +184,7 @@ class OffsetHandlers:
         """Offsets by timestamp, and special ones: latest, earliest, maximum timestamp, tiered storage. If records take long to decompress,
         or are not in memory, the answer follows later."""
         lookups: list[_Unfinished] = []
+        is_over: Callable[[], bool] | None = None
         topics: dict[str, ListOffsetsResponse.ListOffsetsTopicResponse] = {}
         named = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
         for topic in request.topics:
@@ -196,9 +199,13 @@ class OffsetHandlers:
                     if times > 1:
                         raise ApiError(ErrorCode.INVALID_REQUEST)
                     lookup = self._list_offset(context.api_version, request, topic.name, wanted, answer)
-                    steps = None if lookup is None else lookup.steps()
-                    work = None if steps is None else next(steps, None)
-                    if lookup is not None and steps is not None and work is not None:
+                    if lookup is None:
+                        continue
+                    steps, is_over = lookup.steps(), is_over or self._shares.begin()
+                    # Even in what is in memory, searching hundreds of logs takes long.
+                    is_late = is_over()
+                    work = None if is_late else next(steps, None)
+                    if is_late or work is not None:
                         lookups.append((lookup, steps, work))
         response = ListOffsetsResponse(topics=list(topics.values()))
         if lookups:
@@ -207,10 +214,14 @@ class OffsetHandlers:
         return response
 
     async def _look_up(self, context: RequestContext, response: ListOffsetsResponse, lookups: list[_Unfinished]) -> None:
+        is_over = self._shares.begin()
         for lookup, steps, work in lookups:
             with _as_errors_of(lookup.answer, context.api_version), contextlib.suppress(StopAsyncIteration), contextlib.closing(steps):
+                if is_over():
+                    await asyncio.sleep(0)
+                    is_over = self._shares.begin()
                 while True:
-                    work = _sent(steps, await self._done(lookup, work))
+                    work = _sent(steps, None if work is None else await self._done(lookup, work))
         context.respond(response)
 
     async def _done(self, lookup: _Lookup, work: LookupWork) -> TimestampOffset | None:

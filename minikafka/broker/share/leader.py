@@ -19,7 +19,7 @@ from minikafka.core.share.acknowledgements import Acknowledgement
 from minikafka.core.share.partition import DeadLetter, Done, SharePartition, ShareRules, Write
 from minikafka.core.share.sessions import ShareSession, ShareSessions
 from minikafka.core.share.state import SharePartitionKey, ShareState
-from minikafka.core.share.state_batches import StateBatch, is_sound
+from minikafka.core.share.state_batches import BATCHES_AT_ONCE, StateBatch, is_sound
 from minikafka.storage.errors import StorageError
 from minikafka.wire.errors import ApiError, CorruptRecord, ErrorCode
 from minikafka.wire.messages.read_share_group_state import ReadShareGroupStateRequest
@@ -56,9 +56,6 @@ TIMESTAMP_MIN = -(1 << 63)
 VERIFIED_AT_ONCE = 256
 #: Partitions that are released in one turn of the loop when sessions end; each may start a write.
 RELEASED_AT_ONCE = 64
-#: Ranges of offsets in one write of a state: as many as there are if each of the records that may be locked by default has its own. More
-#: would be a long turn of the share coordinator, or a record that is longer than its log takes.
-BATCHES_AT_ONCE = 2000
 #: After these errors the share partition is dropped; the next fetch loads it again.
 _FENCED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 

@@ -3,12 +3,15 @@ ReadShareGroupStateSummary."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from minikafka.core.share.coordinator import Outcome, Reply, ShareStateShard, StateWrite
+from minikafka.core.share.partition import Write
 from minikafka.core.share.state import SharePartitionKey
-from minikafka.core.share.state_batches import StateBatch
+from minikafka.core.share.state_batches import BATCHES_AT_ONCE, StateBatch, is_sound
+from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest, DeleteShareGroupStateResponse
 from minikafka.wire.messages.initialize_share_group_state import InitializeShareGroupStateRequest, InitializeShareGroupStateResponse
 from minikafka.wire.messages.read_share_group_state import ReadShareGroupStateRequest, ReadShareGroupStateResponse
@@ -36,10 +39,32 @@ def _read(shard: ShareStateShard, key: SharePartitionKey, requested: Any, reply:
     shard.read(reply, key, requested.leader_epoch, now_ms)
 
 
+def _state_batches(batches: Iterable[Any]) -> list[StateBatch]:
+    return [StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in batches]
+
+
 def _write(shard: ShareStateShard, key: SharePartitionKey, requested: Any, reply: Reply, now_ms: int) -> None:
-    batches = [StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in requested.state_batches]
+    batches = _state_batches(requested.state_batches)
     write = StateWrite(requested.state_epoch, requested.leader_epoch, requested.start_offset, requested.delivery_complete_count, batches)
     shard.write(reply, key, write, now_ms)
+
+
+def _parts(requested: Any) -> list[Any]:
+    """A write of the state of a share partition, in parts that take a turn of the loop each."""
+    if not isinstance(requested, WriteShareGroupStateRequest.PartitionData):
+        return [requested]
+    if len(requested.state_batches) <= BATCHES_AT_ONCE:
+        return [requested]
+    complete, batches = requested.delivery_complete_count, _state_batches(requested.state_batches)
+    if not all(map(is_sound, batches)):
+        return [requested]
+    return [
+        SimpleNamespace(
+            state_epoch=requested.state_epoch, leader_epoch=requested.leader_epoch, start_offset=part.start_offset,
+            delivery_complete_count=min(part.delivery_complete_count, complete), state_batches=part.batches,
+        )
+        for part in Write(0, requested.start_offset, complete, batches).parts(BATCHES_AT_ONCE)
+    ]  # fmt: skip
 
 
 def _delete(shard: ShareStateShard, key: SharePartitionKey, requested: Any, reply: Reply, now_ms: int) -> None:
@@ -75,6 +100,7 @@ class ShareStateHandlers:
 
     def __init__(self, host: ShareStateHost, environment: Environment) -> None:
         self._host = host
+        self._environment = environment
         self._clock = environment.clock
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -94,7 +120,6 @@ class ShareStateHandlers:
             respond(response)
             return
         waiting = sum(len(topic.partitions) for topic in request.topics)
-        now_ms = self._clock.now_ms()
 
         def reply_to(result: Any) -> Reply:
             def reply(outcome: Outcome) -> None:
@@ -115,11 +140,21 @@ class ShareStateHandlers:
                 answer.partitions.append(result)
                 pairs.append((SharePartitionKey(request.group_id, topic.topic_id, requested.partition), requested, result))
         for key, requested, result in pairs:
+            self._ask(key, _parts(requested), ask, reply_to(result), what)
 
-            def asked(shard: ShareStateShard, reply: Reply, key: SharePartitionKey = key, requested: Any = requested) -> None:
-                ask(shard, key, requested, reply, now_ms)
+    def _ask(self, key: SharePartitionKey, parts: list[Any], ask: _Ask, reply: Reply, what: str) -> None:
+        """Ask for one part after the other, until one fails: those that are stored then do no harm, like a write whose answer is lost."""
 
-            self._host.ask(key, asked, reply_to(result), what)
+        def asked(shard: ShareStateShard, reply: Reply) -> None:
+            ask(shard, key, parts[0], reply, self._clock.now_ms())
+
+        def go_on(outcome: Outcome) -> None:
+            if outcome.code is not ErrorCode.NONE:
+                reply(outcome)
+            else:
+                self._environment.supervisor.call_soon("the next part of a write", self._ask, key, parts[1:], ask, reply, what)
+
+        self._host.ask(key, asked, reply if len(parts) == 1 else go_on, what)
 
 
 def _fill(result: Any, outcome: Outcome) -> None:

@@ -32,6 +32,9 @@ class StateBatch(NamedTuple):
     delivery_count: int
 
 
+#: Ranges of offsets in one write of a state: as many as there are if each of the records that may be locked by default has its own. More
+#: would be a long turn of the share coordinator, or a record that is longer than its log takes.
+BATCHES_AT_ONCE = 2000
 #: Limits of a batch: the offset after it must fit into INT64, and its deliveries into INT16, as on the wire; so must one more delivery of
 #: records that are available.
 LAST_OFFSET_MAX = (1 << 63) - 2
