@@ -20,10 +20,12 @@ def play(options: Options, *faults: Fault) -> tuple[Outcome, str]:
     return outcome, "\n".join(f"{who} {text}" for _, who, text in world.lines)
 
 
-def test_a_leader_of_the_quorum_that_is_to_hand_on_what_has_rotted_ends_and_another_leads() -> None:
-    """A broker without a log asks for everything; a voter with such a log does not vote until it has everything again."""
+@pytest.mark.parametrize("misses_every", [0, 1])
+def test_a_leader_of_the_quorum_that_is_to_hand_on_what_has_rotted_ends_and_another_leads(misses_every: int) -> None:
+    """A broker without a log asks for everything; a voter with such a log does not vote until it has everything again. A leader that had to
+    wait for the disk led on, and ended its followers' connections."""
     fault = Fault(0.5, "rot_metadata", "controller", 1.8, pick=4)
-    _, reported = play(Options(seed=1, shape="quorum", duration_s=4.0), fault)
+    _, reported = play(Options(seed=1, shape="quorum", duration_s=4.0, misses_every=misses_every), fault)
     assert "the metadata quorum stops on this node: /data/__cluster_metadata-0: the batch at offset 0 of the metadata log is" in reported
     assert "epoch 2 of the metadata quorum has leader" in reported
     assert reported.count("the metadata log is removed") == 1, "the broker's"

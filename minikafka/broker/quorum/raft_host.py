@@ -351,11 +351,12 @@ class RaftHost:
             self._feed(ev.Disconnected(respond))
 
     def found_corrupt(self, error: CorruptMetadata) -> None:
-        """This leader's copy of what a replica asks for is corrupt. If there is another voter, raises `error`, which ends this node so that
-        another voter leads."""
-        if len(self.quorum.voters) > 1:
-            raise error
-        logger.error("%s", error)
+        """This leader's copy of what a replica asks for is corrupt. If there is another voter, this node ends, so that another voter leads.
+        It does not matter who read it, and whether that was on another thread."""
+        if len(self.quorum.voters) == 1:
+            logger.error("%s", error)
+        elif not self._halted:
+            self._fail(error)
 
     # -- events and effects
 
