@@ -21,6 +21,7 @@ from minikafka.spark.claims import COORDINATOR_TOPICS, GROUPS, SHARE_GROUPS, TRA
 from minikafka.spark.compare import PartitionResult
 from minikafka.spark.coordinator_log import (
     DECIDED,
+    EPOCH_EACH,
     FINISHED,
     UNDECIDED,
     CommittedOffset,
@@ -29,17 +30,19 @@ from minikafka.spark.coordinator_log import (
     committed_offset,
     group_of,
     home_of,
+    is_known,
     latest_records,
     overdue,
     share_state,
     transaction_state,
 )
-from minikafka.spark.coordinator_order import OrderError, check_order
+from minikafka.spark.coordinator_order import OrderError, check_end, check_order
 from minikafka.spark.coordinator_whole import Whole
-from minikafka.spark.findings import Finding, FindingList
+from minikafka.spark.findings import WARNING, Finding, FindingList
 from minikafka.spark.group_records import Held, check_group_record, held_alone
 from minikafka.spark.held_twice import Holdings, held_twice, of_two_ids, of_two_types, type_of
 from minikafka.spark.logformat import FormatError
+from minikafka.spark.metadata_state import NEXT_PRODUCER_ID
 from minikafka.spark.records import Unread
 from minikafka.spark.sources import UNBOUNDED, Plan, SegmentTask
 from minikafka.spark.views import ReplicaView, replica_unreadable
@@ -49,8 +52,6 @@ FINDINGS_A_TASK = 1000
 #: The last marker of a producer in a log, and a transaction that a coordinator decided.
 MARKER = np.dtype([("producer", "i8"), ("epoch", "i2"), ("kind", "i1"), ("offset", "i8")])
 DECISION = np.dtype([("producer", "i8"), ("epoch", "i2"), ("kind", "i1")])
-#: From this version of transactions on each has an epoch of its own, so that its markers can be told from earlier ones (KIP-890).
-EPOCH_EACH = 2
 ENDS = ("aborted", "committed")
 
 
@@ -90,6 +91,8 @@ class Seen:
     key: Key
     end: LogEnd | None = None
     opened: dict[int, int] = field(default_factory=dict)
+    #: The largest producer id of its batches; -1 none.
+    newest_producer: int = -1
     #: How each producer's last transaction ended there (MARKER; packed).
     ended: bytes = b""
     source: Source | None = None
@@ -114,6 +117,8 @@ class CoordinatorFacts:
     undecided: list[tuple[int, TransactionState]] = field(default_factory=list)
     #: Producers whose transactional ids have nothing open, and (producer id, epoch, COMMIT or ABORT) of those that were decided.
     finished: list[int] = field(default_factory=list)
+    #: The largest producer id that a transactional id has, had or will have; -1 none.
+    newest_producer: int = -1
     decided: list[tuple[int, int, int]] = field(default_factory=list)
 
 
@@ -140,6 +145,8 @@ def seen_of(cluster: Cluster, copies: list[ReplicaView]) -> Seen:
     claim = one.replica.claim
     seen = Seen(key, is_read=True)
     reach = min(one.claim_to, one.end_offset)
+    ids = (max(parts, default=-1) for summary in one.summaries for _, parts in summary.producers.pieces)
+    seen.newest_producer = max(ids, default=-1)
     seen.opened = {producer: offset for producer, (offset, _) in one.opened.items() if offset < reach}
     ended = np.array([(producer, epoch, kind, offset) for producer, epoch, kind, offset in one.ended if offset < reach], MARKER)
     seen.ended = zlib.compress(ended.tobytes(), 1) if len(ended) else b""
@@ -207,10 +214,13 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
             whole.add(offset, key, value)
         return found
 
-    def follow(offset: int, key: bytes, before: bytes, after: bytes) -> None:
+    def follow(offset: int, key: bytes, before: bytes, after: bytes | None) -> None:
         try:
             with contextlib.suppress(FormatError):  # `read` reports it
-                check_order(source.key[0], key, before, after)
+                if after is None:
+                    check_end(source.key[0], key, before)
+                else:
+                    check_order(source.key[0], key, before, after)
         except OrderError as error:
             text = f"the record at offset {offset}, of {group_of(key)}, cannot follow the one before: {error}"
             facts.findings.add(_finding(source, "coordinator-record", text, offset))
@@ -304,6 +314,8 @@ def _held(source: Source, what: Callable[[bytes, bytes], Held | None]) -> Iterat
 def _parsed(topic: str, key: bytes, value: bytes | None) -> tuple[str, CommittedOffset | Held | TransactionState | None]:
     """(the name by which the coordinator is found, what the record says, if anything is made of it); "" for a key that is passed over.
     Raises FormatError."""
+    if not is_known(topic, key):
+        return "", None
     name = group_of(key)
     if topic == GROUPS:
         check_group_record(key, value)
@@ -331,6 +343,7 @@ def _undecoded(source: Source, found: dict[int, str]) -> Iterator[Finding]:
 
 
 def _keep_state(facts: CoordinatorFacts, offset: int, state: TransactionState) -> None:
+    facts.newest_producer = max(facts.newest_producer, state.newest_producer)
     if state.state in UNDECIDED:
         facts.undecided.append((offset, state))
     elif state.state in FINISHED:
@@ -356,6 +369,8 @@ def check_coordinators(plan: Plan, results: list[PartitionResult], seen: dict[Ke
     findings: list[Finding] = []
     undecided: set[int] = set()
     finished: set[int] = set()
+    producers = {key: one.newest_producer for key, one in seen.items()}
+    owners: dict[Key, set[int]] = {}
     decided: list[tuple[int, int, int]] = []
     opened = {producer for one in seen.values() for producer in one.opened}
     ids = plan.image.topic_ids() if plan.image is not None else {}
@@ -363,6 +378,9 @@ def check_coordinators(plan: Plan, results: list[PartitionResult], seen: dict[Ke
         facts: CoordinatorFacts = pickle.loads(zlib.decompress(seen[key].packed))
         findings += facts.findings.kept
         _uncounted(plan, facts.findings)
+        producers[key] = max(producers[key], facts.newest_producer)
+        if ("coordinator-place", WARNING) not in facts.findings.counts:  # one that moved stands in two partitions
+            owners[key] = {*facts.finished, *(state.producer_id for _, state in facts.undecided)}
         for commits in facts.commits.values():
             findings += _commit_findings(plan, ids, seen, *commits)
         for offset, state in facts.undecided:
@@ -372,6 +390,8 @@ def check_coordinators(plan: Plan, results: list[PartitionResult], seen: dict[Ke
         decided += facts.decided
     findings += _unknown_transactions(plan, seen, undecided, finished - undecided)
     findings += _other_ends(seen, np.sort(np.array(decided, DECISION)))
+    findings += _unallocated(plan, producers)
+    findings += _ids_twice(owners)
     by_key = {(one.topic, one.partition): one for one in results}
     for finding in findings:
         result = by_key.get((finding.topic, finding.partition))
@@ -436,6 +456,29 @@ def _other_ends(seen: dict[Key, Seen], decided: Any) -> Iterator[Finding]:
             text = f"producer {int(ended['producer'][row])}'s transaction of epoch {int(ended['epoch'][row])} is {ENDS[kind]} at {offset}, "
             text += f"but its coordinator decided that it is {ENDS[1 - kind]}"
             yield Finding("txn-decision", text, *key, offset=offset)
+
+
+def _ids_twice(owners: dict[Key, set[int]]) -> Iterator[Finding]:
+    """Producer ids of transactional ids in two partitions; of those in one, its own reading tells."""
+    owner: dict[int, Key] = {}
+    for key, found in sorted(owners.items()):
+        if twice := sorted(found & owner.keys()):
+            text = f"producer id {twice[0]} is that of a transactional id here and of another one in {'-'.join(map(str, owner[twice[0]]))}"
+            yield Finding("coordinator-record", text, *key)
+        owner |= dict.fromkeys(found, key)
+
+
+def _unallocated(plan: Plan, producers: dict[Key, int]) -> Iterator[Finding]:
+    """Producer ids that the controllers have yet to give away: the records of those who have them are gone, and others will get the same
+    ids, whose batches brokers then take for duplicates. Only checked if all brokers stopped cleanly; otherwise ids may have been given away
+    after the metadata was read."""
+    following = int(plan.image.state.get(NEXT_PRODUCER_ID, b"-1")) if plan.image is not None else -1
+    if following < 0 or not all(directory.clean for directory in plan.directories):
+        return
+    for key, newest in sorted(producers.items()):
+        if newest >= following:
+            text = f"it has producer id {newest}, but the metadata that was given says that {following} is the next one to be given away"
+            yield Finding("not-compared", f"{text}: the metadata's end is missing", *key, level=WARNING)
 
 
 def _unknown_transactions(plan: Plan, seen: dict[Key, Seen], undecided: set[int], finished: set[int]) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from minikafka.spark.claims import GROUPS, SHARE_GROUPS, TRANSACTIONS
+from minikafka.spark.group_records import CLASSIC, LAYOUTS
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.logical import data_records
 from minikafka.spark.metadata_fields import Fields
@@ -29,6 +30,12 @@ SHARE_SNAPSHOT, SHARE_UPDATE = 0, 1
 #: Available, acknowledged, archiving, archived (RecordState). What is acquired is not written down.
 DELIVERY_STATES = {0, 2, 3, 4}
 FLEXIBLE_OFFSET, FLEXIBLE_TRANSACTION = 4, 1
+#: {tag of TransactionLogValue: bytes}: producer ids, the version of the client's transactions, the epoch to come.
+_PREVIOUS_ID, _NEXT_ID, _CLIENT_VERSION, _NEXT_EPOCH = range(4)
+_TRANSACTION_TAGS = {_PREVIOUS_ID: 8, _NEXT_ID: 8, _CLIENT_VERSION: 2, _NEXT_EPOCH: 2}
+#: From this version of transactions on each has an epoch of its own, so that its markers can be told from earlier ones (KIP-890). It is
+#: the newest one.
+EPOCH_EACH = 2
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, DEAD, PREPARE_FENCE = range(8)
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence")
 FINISHED = {EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}
@@ -66,16 +73,18 @@ class TransactionState:
     start_ms: int
     #: From 2 on each transaction has an epoch of its own (KIP-890).
     client_version: int = 0
+    #: The largest producer id that the record names: the id's own, the one before, the one to come.
+    newest_producer: int = -1
 
 
 def latest_records(
     tasks: list[SegmentTask], end: int, skipped: list[tuple[int, int, int]], records: int, size_bytes: int, undecoded: dict[int, str],
     check: Callable[[int, bytes, bytes | None], object] = lambda offset, key, value: None,
-    follow: Callable[[int, bytes, bytes, bytes], object] = lambda offset, key, before, after: None,
+    follow: Callable[[int, bytes, bytes, bytes | None], object] = lambda offset, key, before, after: None,
 ) -> Iterator[tuple[int, bytes, bytes]]:  # fmt: skip
     """(offset, key, value) of the latest record of every key below `end`, unless it is a tombstone. `undecoded` gets batches that cannot be
     decoded: {offset: why}, and `check` all other records, each once: a coordinator reads them, too, when it loads its partition. `follow`
-    gets each record that replaces another one: (offset, key, the value before, its own).
+    gets each record that replaces another one: (offset, key, the value before, its own; None for a tombstone).
 
     `skipped`: (producer id, first offset, last offset) of aborted and undecided transactions. `records` and `size_bytes` of the log, about,
     determine the number of passes over it: each keeps a share of the keys in memory. Raises OSError.
@@ -96,11 +105,22 @@ def latest_records(
                 if not is_skipped[index]:
                     if (earlier := newest.pop(key, None)) is not None:
                         check(earlier[0], key, earlier[1])
-                    if earlier is not None and value is not None:
                         follow(offset, key, earlier[1], value)
                     if value is not None:
                         newest[key] = offset, value
         yield from ((offset, key, value) for key, (offset, value) in newest.items())
+
+
+#: Kinds of keys that coordinators know; they pass over others (UnknownRecordTypeException).
+_KNOWN = {SHARE_GROUPS: {SHARE_SNAPSHOT, SHARE_UPDATE}, TRANSACTIONS: {0}, GROUPS: OFFSET_KEYS | {CLASSIC} | LAYOUTS.keys()}
+
+
+def is_known(topic: str, key: bytes) -> bool:
+    """Whether the topic's coordinator knows this kind of key. Raises FormatError if it cannot be read, or if no kind has the number."""
+    kind = Fields(key).integer(2)
+    if kind < 0:
+        raise FormatError(f"a key has the unknown kind {kind}")
+    return kind in _KNOWN[topic]
 
 
 def group_of(key: bytes) -> str:
@@ -140,8 +160,6 @@ def check_key(topic: str, key: bytes) -> None:
     """Read the key of a tombstone to its end; check_group_record reads those of other records of groups. Raises FormatError."""
     fields = Fields(key)
     kind = fields.integer(2)
-    if kind < 0:
-        raise FormatError(f"a key has the unknown kind {kind}")
     if topic == SHARE_GROUPS and kind in {SHARE_SNAPSHOT, SHARE_UPDATE}:
         _text(fields), fields.uuid(), fields.integer(4)
     elif topic == GROUPS and kind in OFFSET_KEYS:
@@ -167,9 +185,9 @@ def share_state(key: bytes, value: bytes) -> tuple[CommittedOffset, str] | None:
         raise FormatError(f"a share group's state has the unknown version {version}")
     snapshot_epoch, state_epoch = fields.integer(4), fields.integer(4 if kind == SHARE_SNAPSHOT else 0)
     epoch, start = fields.integer(4), fields.integer(8)
-    if kind == SHARE_SNAPSHOT:
-        fields.integer(16)  # times of creation and of writing
-    if min(partition, snapshot_epoch, state_epoch + 1, epoch + 1, start + 1) < 0:  # -1 stands for nothing, but in a snapshot's epoch
+    times = [fields.integer(8) for _ in ("creation", "writing") if kind == SHARE_SNAPSHOT]
+    # -1 stands for nothing, but in a snapshot's epoch.
+    if min(partition, snapshot_epoch, state_epoch + 1, epoch + 1, start + 1, *(time + 1 for time in times)) < 0:
         text = f"a share group reads partition {partition} from {start} in epochs {(snapshot_epoch, state_epoch)}"
         raise FormatError(f"{text} and leader epoch {epoch}")
     reach = start
@@ -179,8 +197,10 @@ def share_state(key: bytes, value: bytes) -> tuple[CommittedOffset, str] | None:
         if not reach <= first <= last or state not in DELIVERY_STATES or deliveries < 0:
             raise FormatError(f"a share group has offsets {first} to {last} in delivery state {state} behind offset {reach}")
         reach = last + 1
-    fields.tagged()
+    tagged = fields.tagged()
     fields.finish()
+    if 0 in tagged and (completed := tagged[0].integer(4)) < -1:
+        raise FormatError(f"a share group has taken {completed} records behind offset {start}")
     return CommittedOffset(group, "", partition, reach, epoch, topic_id, True), f"{group}:{topic_id}:{partition}"
 
 
@@ -206,22 +226,32 @@ def transaction_state(key: bytes, value: bytes) -> TransactionState | None:
     is_at_rest = state in FINISHED and partitions
     if min(producer, epoch, timeout - 1, *partitions) < 0 or state in UNWRITTEN or is_at_rest:
         raise FormatError(f"no coordinator writes state {STATES[state]} of producer {producer}, epoch {epoch}, partitions {partitions[:9]}")
-    return TransactionState(name, producer, epoch, timeout, state, *times, tagged[2].integer(2) if 2 in tagged else 0)
+    if min(times) < -1 or (times[1] < 0 and state in {ONGOING, PREPARE_COMMIT}):
+        raise FormatError(f"no coordinator writes state {STATES[state]} at {times[0]} of a transaction that began at {times[1]}")
+    more = {tag: tagged[tag].integer(size) for tag, size in _TRANSACTION_TAGS.items() if tag in tagged}
+    version = more.get(_CLIENT_VERSION, 0)
+    if min(more.values(), default=0) < -1 or not 0 <= version <= EPOCH_EACH:
+        raise FormatError(f"no coordinator writes the ids and epochs {list(more.values())}, with version {version} of transactions")
+    ids = (producer, more.get(_PREVIOUS_ID, -1), more.get(_NEXT_ID, -1))
+    return TransactionState(name, producer, epoch, timeout, state, *times, version, max(ids))
 
 
 def _transaction_partitions(fields: Fields, is_flexible: bool) -> list[int]:
-    """The numbers of the partitions in a transaction, of all topics."""
-    partitions: list[int] = []
+    """The numbers of the partitions in a transaction, of all topics. Raises FormatError for topics and partitions that a coordinator, which
+    holds a set of them, cannot have."""
+    found: dict[str, list[int]] = {}
     for _ in range(max(0, fields.varint() - 1 if is_flexible else fields.integer(4))):
+        topic = fields.string() if is_flexible else _text(fields)
         if is_flexible:
-            fields.string()
-            partitions += map(int, fields.nodes())
+            numbers = list(map(int, fields.nodes()))
             fields.tagged()
         else:
-            _text(fields)
             count = fields.integer(4)
-            partitions += np.frombuffer(fields.raw(4 * count), ">i4").tolist()
-    return partitions
+            numbers = np.frombuffer(fields.raw(4 * count), ">i4").tolist()
+        if topic in found or len(set(numbers)) < max(1, len(numbers)) or not NAME.fullmatch(topic):
+            raise FormatError(f"a transaction has the partitions {numbers[:9]} of {topic!r}{', a second time' if topic in found else ''}")
+        found[topic] = numbers
+    return [number for numbers in found.values() for number in numbers]
 
 
 def _text(fields: Fields) -> str:

@@ -21,8 +21,8 @@ from minikafka.spark.metadata_fields import Fields
 Rows = np.ndarray[Any, Any]
 COLUMNS = ("owner", "role", "member", "epoch", "offset")
 #: Groups and share partitions, what belongs to them, and tombstones of members and of the owners.
-_OWNER, _MEMBER, _CURRENT, _TARGET, _PART, _LEFT, _REMOVED = range(7)
-_ROLES = {_OWNER: TYPES.keys(), _MEMBER: MEMBERS, _CURRENT: CURRENT, _TARGET: TARGETS}
+_OWNER, _MEMBER, _CURRENT, _TARGET, _PART, _LEFT, _REMOVED, _ASSIGNED = range(8)
+_ROLES = {_OWNER: TYPES.keys(), _MEMBER: MEMBERS, _CURRENT: CURRENT, _TARGET: TARGETS, _ASSIGNED: EPOCHS - TYPES.keys()}
 _NONE = -(1 << 63)
 #: About so many records are held against each other at once.
 RECORDS_A_SLICE = 100_000
@@ -84,7 +84,7 @@ class Whole:
             for row in np.flatnonzero(is_there & (parts["epoch"] > owners["epoch"][at])).tolist():
                 epochs = f"is of epoch {parts['epoch'][row]}, and {'the state' if is_share else 'its group'} of {owners['epoch'][at[row]]}"
                 found[int(parts["offset"][row])] = epochs
-        return found
+        return (_of_earlier_states(owners, parts, at, is_there) if is_share else _ahead(rows)) | found
 
 
 def _slices(table: Rows, name: str) -> Iterator[dict[str, Rows]]:
@@ -106,6 +106,29 @@ def _of_others(rows: dict[str, Rows]) -> list[int]:
     apart = ~_places(members, target["member"])[1]
     left = zip(target["member"][apart].tolist(), target["offset"][apart].tolist(), strict=True)
     return found + [offset for member, offset in left if gone.get(member, -1) > offset]
+
+
+def _of_earlier_states(owners: dict[str, Rows], parts: dict[str, Rows], at: Rows, is_there: Rows) -> dict[int, str]:
+    """Changes of a share partition's state that were written behind a later state."""
+    if not len(owners["owner"]):
+        return {}
+    late = is_there & (parts["offset"] > owners["offset"][at]) & (parts["epoch"] < owners["epoch"][at])
+    return {
+        int(parts["offset"][row]): f"is of epoch {parts['epoch'][row]}, behind the state of epoch {owners['epoch'][at[row]]}"
+        for row in np.flatnonzero(late).tolist()
+    }  # fmt: skip
+
+
+def _ahead(rows: dict[str, Rows]) -> dict[int, str]:
+    """Members in a later epoch than that for which their group was last assigned: they get no epoch from anywhere else."""
+    assigned, current = (_chosen(rows, rows["role"] == role) for role in (_ASSIGNED, _CURRENT))
+    at, is_there = _places(assigned["owner"], current["owner"])
+    if not len(assigned["owner"]):
+        return {}
+    return {
+        int(current["offset"][row]): f"is of epoch {current['epoch'][row]}, and the assignment of {assigned['epoch'][at[row]]}"
+        for row in np.flatnonzero(is_there & (current["epoch"] > assigned["epoch"][at])).tolist()
+    }  # fmt: skip
 
 
 def _newest(rows: dict[str, Rows], role: int, name: str) -> dict[int, int]:

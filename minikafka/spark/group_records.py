@@ -140,10 +140,26 @@ def check_group_record(key: bytes, value: bytes | None) -> None:
         raise FormatError(f"a member is in the unknown state {found['state']}")
     if found.get("epoch", 0) < 0:
         raise FormatError(f"a group is in epoch {found['epoch']}")
-    if found.get("epoch of the member", 0) < AWAY:
-        raise FormatError(f"a member is in epoch {found['epoch of the member']}")
     for names in TOGETHER.get(kind, ()):
         _check_partitions([one for name in names for one in found[name]])
+    if kind in STATES:
+        _check_current(kind, found)
+
+
+def _check_current(kind: int, found: Values) -> None:
+    """What a member holds: it goes on to later epochs, from one to the next, gives up nothing once it is stable, and got nothing in a later
+    epoch. A static member that comes back begins in epoch 0 with what it held."""
+    epoch, before = found["epoch of the member"], found["epoch before"]
+    if min(epoch, before) < AWAY:
+        raise FormatError(f"a member is in epoch {epoch}, after epoch {before}")
+    if before > epoch >= 0:
+        raise FormatError(f"a member is in epoch {epoch}, after the later epoch {before}")
+    lists = {name: rows for name, rows in found.items() if isinstance(rows, list)}
+    if found["state"] == STATES[kind].start and any(rows for name, rows in lists.items() if "pending" in name):
+        raise FormatError("a member is stable and has partitions to give up")
+    newest = max((number for rows in lists.values() for one in rows for number in one.get("epochs") or ()), default=0)
+    if newest > epoch > 0:
+        raise FormatError(f"a member in epoch {epoch} holds a partition since epoch {newest}")
 
 
 def _check_partitions(lists: list[Values]) -> None:
@@ -164,8 +180,8 @@ def _check_classic(fields: Fields, version: int) -> None:
         raise FormatError(f"a classic group has the unknown version {version}")
     is_flexible = version >= FLEXIBLE_CLASSIC
     text: Callable[[], str | None] = fields.nullable_string if is_flexible else lambda: _short_text(fields)
-    text()
-    generation, _ = fields.integer(4), text()
+    of_type = text()
+    generation, protocol = fields.integer(4), text()
     leader = text()
     fields.integer(8 if version >= 2 else 0)
     members: list[str | None] = []
@@ -192,6 +208,9 @@ def _check_classic(fields: Fields, version: int) -> None:
         raise FormatError("a classic group has a member twice")
     if members and leader is not None and leader not in members:
         raise FormatError(f"a classic group is led by {leader}, who is no member")
+    if members and (not of_type or protocol is None or leader is None or generation == 0 or "" in members):
+        text_of = f"protocol {protocol} of type {of_type!r}, leader {leader}, generation {generation}"
+        raise FormatError(f"a classic group has the members {members[:9]} with {text_of}")
 
 
 def generation_of(value: bytes) -> int:

@@ -33,6 +33,35 @@ def check_control(key: bytes, value: bytes) -> None:
         raise UnknownRecordError(text) if kind > KRAFT_VOTERS else FormatError(text)
 
 
+class Controls:
+    """The control records of a log, one after the other."""
+
+    def __init__(self) -> None:
+        self._led: int | None = None
+        self._level = 0
+        self._voters: Voters = {}
+
+    def check(self, key: bytes, value: bytes, epoch: int) -> None:
+        """Read the next one, of a batch of this epoch. An epoch has one leader, which writes that down once. `kraft.version` never falls
+        (KRaftVersion.isAtLeast), and one change of the voters adds or removes one (VoterSet.hasOverlappingMajority). Raises FormatError."""
+        check_control(key, value)
+        kind = kind_of(key)
+        if kind == LEADER_CHANGE:
+            if epoch == self._led:
+                raise FormatError(f"a second record says who leads epoch {epoch}")
+            self._led = epoch
+        elif kind == KRAFT_VERSION:
+            level = int.from_bytes(value[2:4], "big")
+            if level < self._level:
+                raise FormatError(f"kraft.version falls from {self._level} to {level}")
+            self._level = level
+        elif kind == KRAFT_VOTERS:
+            before, self._voters = self._voters, voters_in(value)
+            apart = (self._voters.items() - before.items(), before.items() - self._voters.items())
+            if before and max(map(len, apart)) > 1:
+                raise FormatError(f"the voters change from {' '.join(sorted(before))} to {' '.join(sorted(self._voters))} at once")
+
+
 def check_snapshot_controls(kinds: Iterable[int]) -> None:
     """Check the types of a snapshot's control records; -1 stands for records of the cluster. Raises FormatError if it is not whole."""
     found = list(kinds)
@@ -54,7 +83,10 @@ def voters_in(value: bytes) -> Voters:
         found[node] = fields.uuid()
         for _ in range(fields.count()):
             fields.string(), fields.string(), fields.integer(2), fields.tagged()
-        fields.integer(2), fields.integer(2), fields.tagged(), fields.tagged()
+        levels = fields.integer(2), fields.integer(2)
+        fields.tagged(), fields.tagged()
+        if int(node) < 0 or not 0 <= levels[0] <= levels[1]:  # SupportedVersionRange
+            raise FormatError(f"voter {node} supports the levels {levels[0]} to {levels[1]} of kraft.version")
     fields.tagged()
     if not found:
         raise FormatError("the set of voters is empty")
@@ -66,15 +98,18 @@ def _leader_change(value: bytes) -> None:
     fields = Fields(value)
     version = _check_version(fields.integer(2), NEWEST_LEADER_CHANGE, "a change of leader")
     leader = fields.integer(4)
-    voters: list[set[int]] = []
+    lists: list[list[int]] = []
     for _ in ("voters", "those that voted"):
-        voters.append(set())
+        lists.append([])
         for _ in range(fields.count()):
-            voters[-1].add(fields.integer(4))
+            lists[-1].append(fields.integer(4))
             fields.raw(16 if version else 0), fields.tagged()
     fields.tagged()
-    if leader < 0 or (voters[0] and leader not in voters[0]) or not voters[1] <= voters[0]:
-        raise FormatError(f"node {leader} leads, elected by {sorted(voters[1])} of the voters {sorted(voters[0])}")
+    voters, voted = map(set, lists)
+    is_twice = len(voters) < len(lists[0]) or len(voted) < len(lists[1])
+    is_elected = not voters or (leader in voted and voted <= voters and 2 * len(voted) > len(voters))
+    if leader < 0 or is_twice or not is_elected or (voted and not voters):
+        raise FormatError(f"node {leader} leads, elected by {sorted(lists[1])} of the voters {sorted(lists[0])}")
 
 
 def _kraft_version(value: bytes) -> None:

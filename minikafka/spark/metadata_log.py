@@ -21,6 +21,7 @@ from minikafka.spark.metadata_controls import (
     KRAFT_VERSION,
     KRAFT_VOTERS,
     SNAPSHOT_HEADER,
+    Controls,
     check_control,
     check_snapshot_controls,
     kind_of,
@@ -424,6 +425,7 @@ def log_values(path: str, begin: int, end: int = 1 << 62) -> Iterator[tuple[int,
     Stops silently at a truncated tail. Raises FormatError for records that do not decode.
     """
     bases = begins_of(path)
+    controls = Controls()
     for number, base in enumerate(bases):
         if number + 1 < len(bases) and bases[number + 1] <= begin:
             continue
@@ -437,7 +439,7 @@ def log_values(path: str, begin: int, end: int = 1 << 62) -> Iterator[tuple[int,
                 for index in range(len(records)):
                     offset, header = int(records.offset[index]), batches.header[records.batch[index]]
                     if control[records.batch[index]]:
-                        check_control(records.key(index) or b"", records.value(index) or b"")
+                        controls.check(records.key(index) or b"", records.value(index) or b"", int(header["epoch"]))
                     elif begin <= offset < end:
                         yield offset, int(header["epoch"]), int(header["max_timestamp"]), records.value(index) or b""
 

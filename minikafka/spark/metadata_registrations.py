@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from minikafka.spark.logformat import FormatError
-from minikafka.spark.metadata_fields import Fields
+from minikafka.spark.metadata_fields import Fields, UnknownRecordError
 
 FENCED, UNFENCED, SHUTTING_DOWN = 1, -1, 1
+#: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL (SecurityProtocol).
+PROTOCOLS = frozenset(range(4))
 #: {tag: the first version of the record that has it}; Apache Kafka does not read a record with another one.
 REGISTRATION_TAGS, CHANGE_TAGS = {0: 3, 1: 4}, {0: 0, 1: 1, 2: 2, 3: 3}
 
@@ -110,10 +112,14 @@ def controller(fields: Fields) -> tuple[tuple[str, ...], bytes]:
 
 
 def _endpoints(fields: Fields) -> tuple[tuple[object, ...], ...]:
+    """A controller ends at a protocol that it does not know (BrokerRegistration.fromRecord)."""
     found = []
     for _ in range(fields.count()):
         found.append((fields.string(), fields.string(), fields.integer(2), fields.integer(2)))
         fields.tagged()
+    if unknown := [one[3] for one in found if one[3] not in PROTOCOLS]:
+        text = f"a listener has the unknown security protocol {unknown[0]}"
+        raise FormatError(text) if unknown[0] < 0 else UnknownRecordError(text)
     return tuple(sorted(found))
 
 
@@ -122,4 +128,6 @@ def _features(fields: Fields) -> tuple[tuple[object, ...], ...]:
     for _ in range(fields.count()):
         found.append((fields.string(), fields.integer(2), fields.integer(2)))
         fields.tagged()
+    if wrong := [one for one in found if not 0 <= one[1] <= one[2]]:  # VersionRange
+        raise FormatError(f"a node supports the levels {wrong[0][1]} to {wrong[0][2]} of {wrong[0][0]}")
     return tuple(sorted(found))

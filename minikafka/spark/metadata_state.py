@@ -6,6 +6,7 @@ Each record sets or removes one entry, and a snapshot holds the remaining entrie
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 from minikafka.spark import metadata_registrations, metadata_values
@@ -22,6 +23,7 @@ TOPIC_RESOURCE = 2
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 #: Keys are a word for the kind, then the identifying parts. Values may be secret: they are compared, never printed.
 Name = tuple[str, ...]
+NEXT_PRODUCER_ID: Name = ("next producer id",)
 State = dict[Name, bytes]
 
 
@@ -65,7 +67,7 @@ def _removed(name: Name, fields: Fields) -> Found:
 def _config(fields: Fields) -> Found:
     resource, owner, option, value = fields.integer(1), fields.string(), fields.string(), fields.nullable_string()
     fields.tagged()
-    metadata_values.check_setting(resource, option, value)
+    metadata_values.check_setting(resource, owner, option, value)
     name = "setting", str(resource), owner, option
     return name, None if value is None else value.encode()
 
@@ -80,7 +82,7 @@ def _feature(fields: Fields) -> Found:
 def _scram(fields: Fields) -> Found:
     user, mechanism = fields.string(), fields.integer(1)
     value = fields.following()
-    metadata_values.check_credential(mechanism, fields)
+    metadata_values.check_credential(user, mechanism, fields)
     return ("credential", user, str(mechanism)), value
 
 
@@ -93,17 +95,16 @@ def _rule(fields: Fields) -> Found:
 
 
 def _quota(fields: Fields) -> Found:
-    entity, kinds = [], []
+    named: list[tuple[str, str | None]] = []
     for _ in range(fields.count()):
-        kind, name = fields.string(), fields.nullable_string()
+        named.append((fields.string(), fields.nullable_string()))
         fields.tagged()
-        kinds.append(kind)
-        entity.append(kind if name is None else f"{kind}={name}")
+    entity = sorted(kind if name is None else f"{kind}={name}" for kind, name in named)
     key, value, is_removed = fields.string(), fields.raw(8), fields.integer(1) != 0
     fields.tagged()
     if not is_removed:  # a controller removes what nobody can have, too
-        metadata_values.check_quota(kinds, key)
-    return ("quota", *sorted(entity), key), None if is_removed else value
+        metadata_values.check_quota(named, key, struct.unpack(">d", value)[0])
+    return ("quota", *entity, key), None if is_removed else value
 
 
 def _producer_ids(fields: Fields) -> Found:
@@ -112,14 +113,15 @@ def _producer_ids(fields: Fields) -> Found:
     fields.tagged()
     if following < 0:
         raise FormatError(f"the next producer id is {following}")
-    return ("next producer id",), b"%d" % following
+    return NEXT_PRODUCER_ID, b"%d" % following
 
 
 def _token(fields: Fields) -> Found:
     before = fields.string(), fields.string()
     renewers = [fields.string() for _ in range(fields.count())]
-    times = fields.raw(24)
+    times = fields.integer(8), fields.integer(8), fields.integer(8)
     name, _ = _removed(("token", fields.string()), fields)
+    metadata_values.check_token((*before, *renewers), *times, name[1])
     return name, repr((before, renewers, times)).encode()
 
 

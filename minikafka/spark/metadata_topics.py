@@ -9,7 +9,8 @@ from typing import Protocol
 from minikafka.spark.logformat import FormatError
 
 NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+#: The ids of no topic and of the metadata log, which is no topic of the metadata.
+NO_ID, METADATA_ID, METADATA_NAME = "AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ", "__cluster_metadata"
 
 
 class Topics(Protocol):
@@ -21,7 +22,7 @@ class Topics(Protocol):
 
 def add_topic(image: Topics, topic_id: str, name: str) -> None:
     """A topic is made. Raises FormatError if there is one of this name, or if no topic may have the name or the id."""
-    if not NAME.fullmatch(name) or name in {".", ".."} or topic_id == NO_ID:
+    if not NAME.fullmatch(name) or name in {".", "..", METADATA_NAME} or topic_id in {NO_ID, METADATA_ID}:
         raise FormatError(f"a topic is made with the name {name!r} and the id {topic_id}")
     if name in image.names:
         raise FormatError(f"topic {name} is made a second time, with the id {topic_id}")

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 OF_A_MEMBER = {5, 7, 8, 10, 13, 14, 16, 19, 21, 22}
 #: The kinds of a group's own record and of its members, by that of what a member holds.
 OF_HOLDERS = {8: (3, 5), 14: (11, 10), 22: (17, 19)}
+#: The kind of the epoch for which a group was last assigned.
+ASSIGNED = {8: 6, 14: 12, 22: 20}
 #: The kind of a group's own record, by kinds that have an epoch of it.
 AHEAD = {6: 3, 8: 3, 12: 11, 14: 11, 20: 17, 22: 17}
 CLIENT = b"\x02c\x02h"

@@ -87,7 +87,7 @@ def _assignment(kind: int, epoch: int, holds: str, is_elsewhere: bool, is_togeth
     for numbers in lists:
         one = name + unsigned(len(numbers) + 1) + b"".join(struct.pack(">i", number) for number in numbers) + b"\0"
         encoded += b"\x02" + one if numbers else b"\x01"
-    return struct.pack(">hiib", 0, epoch, epoch - 1, STATE[kind]) + encoded + b"\0"
+    return struct.pack(">hiib", 0, epoch, epoch - 1, STATE[kind] + ("-" in holds and kind != SHARE)) + encoded + b"\0"
 
 
 def replaced_last(batch: bytearray, key: bytes, value: bytes | None) -> None:

@@ -84,7 +84,7 @@ def uncopied_tail(folder: Path) -> None:
     left, went = copy_of(log), copy_of(log)
     for number in range(5):
         left.config("t", "retention.ms", str(number))
-        went.config("t", "segment.bytes", str(number))
+        went.config("t", "max.message.bytes", str(number))
     write_brokers(folder)
     write_copy(folder / "b3", left, [(1, 0)], quorum_state(3, 1))
     write_snapshot(folder / "b3", left, common, 1)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 TRANSACTIONAL = 0x10
 #: The kinds of a group's record and of its members and what these hold: all three are of one type of group.
 FAMILIES = {kind: family for family in ((3, 5, 8), (11, 10, 14), (17, 19, 22)) for kind in family}
+#: The kinds of the epochs for which groups were last assigned, by those of the groups' records.
+ASSIGNED = {6: 3, 12: 11, 20: 17}
 #: ConsumerGroupCurrentMemberAssignment, StreamsGroupCurrentMemberAssignment.
 CONSUMER, STREAMS = 8, 22
 Member = tuple[int, bytes, bytes]
@@ -47,7 +49,11 @@ def _lives(batches: Iterable[Stored]) -> Iterator[str]:
     groups: dict[tuple[int, bytes], int] = {}
     members: set[tuple[int, bytes, bytes]] = set()
     holdings: dict[tuple[int, bytes, bytes], int] = {}
+    assigned: dict[tuple[int, bytes], int] = {}
     for kind, key, value in _records(batches):
+        if kind in ASSIGNED:
+            group = key[4 : 4 + int.from_bytes(key[2:4], "big")]
+            assigned[ASSIGNED[kind], group] = int.from_bytes(value[2:6], "big", signed=True) if value else 1 << 31
         if kind not in FAMILIES:
             continue
         family, rest = FAMILIES[kind], BytesIO(key[2:])
@@ -73,6 +79,8 @@ def _lives(batches: Iterable[Stored]) -> Iterator[str]:
             yield f"group {member[1]!r} is no more, but has member {member[2]!r}"
         elif (member in holdings and member not in members) or holdings.get(member, 0) > groups.get(member[:2], 1 << 31):
             yield f"member {member[2]!r} of group {member[1]!r} holds something that nobody gave it"
+        elif holdings.get(member, 0) > assigned.get(member[:2], 1 << 31):
+            yield f"member {member[2]!r} of group {member[1]!r} holds something before it was assigned"
 
 
 def _records(batches: Iterable[Stored]) -> Iterator[tuple[int, bytes, bytes]]:

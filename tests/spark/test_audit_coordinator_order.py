@@ -84,6 +84,7 @@ def life(family: tuple[int, ...], *steps: str) -> list[Row]:
     (["joins", "epoch 9", "assigned 9", "assigned 3"], "the epoch falls from 9 to 3"),
     (["joins", "assigned 6"], "is of epoch 6, and its group of 5"), (["joins", "holds 6"], "is of epoch 6, and its group of 5"),
     (["joins", "half"], "is of somebody who is no member"), (["joins", "unassigned"], "is of somebody who is no member"),
+    (["joins", "epoch 7", "holds 6"], "is of epoch 6, and the assignment of 5"), (["joins", "epoch 7", "assigned 6", "holds 6"], ""),
 ])  # fmt: skip
 def test_lives_of_groups(
     tmp_path: Path, family: tuple[int, ...], steps: list[str], said: str, limit: int, monkeypatch: pytest.MonkeyPatch
@@ -134,14 +135,31 @@ def test_committed_offsets(tmp_path: Path, row: Row, said: str) -> None:
 EMPTY, ONGOING, COMMITTING, ABORTING, COMMITTED, ABORTED = range(6)
 
 
-def transaction(state: int, producer: int = 7, epoch: int = 3, name: str = "x", timeout: int = 9, partitions: int = 0) -> Row:
-    listed = struct.pack(">i", 1) + text("t") + struct.pack(">ii", 1, 0) if partitions else struct.pack(">i", 0)
-    head = struct.pack(">hqhib", 0, producer, epoch, timeout, state)
-    return struct.pack(">h", 0) + text(name), head + listed + struct.pack(">qq", 1, 1)
+def transaction(
+    state: int, producer: int = 7, epoch: int = 3, name: str = "x", timeout: int = 9, partitions: int = 0, began: int = 1,
+    listed: Sequence[tuple[str | int, ...]] = (),
+) -> Row:  # fmt: skip
+    topics = [("t", 0)] if partitions else listed
+    encoded = b"".join(text(str(topic)) + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers) for topic, *numbers in topics)
+    head = struct.pack(">hqhib", 0, producer, epoch, timeout, state) + struct.pack(">i", len(topics))
+    return struct.pack(">h", 0) + text(name), head + encoded + struct.pack(">qq", 1, began)
 
 
-WHOLE = [transaction(EMPTY), transaction(ONGOING, partitions=1), transaction(COMMITTING, partitions=1), transaction(COMMITTED)]
+def tagged(fields: dict[int, int]) -> Row:
+    """A transactional id with nothing open, whose record names other producer ids, a version of transactions, and an epoch to come."""
+    found = b"".join(
+        bytes([tag, size]) + number.to_bytes(size, "big", signed=True)
+        for tag, number in fields.items() for size in (8 if tag < 2 else 2,)
+    )  # fmt: skip
+    return GONE[0], struct.pack(">hqhib", 1, 7, 3, 9, EMPTY) + b"\1" + struct.pack(">qq", 1, 1) + bytes([len(fields)]) + found
+
+
+#: Of a later release: a coordinator passes over it, whatever it says.
+UNKNOWN_KIND = b"\0\x63ab", b"\0\5c"
+
+
 GONE = transaction(EMPTY)[0], None
+WHOLE = [transaction(EMPTY), transaction(ONGOING, partitions=1), transaction(COMMITTING, partitions=1), transaction(COMMITTED)]
 
 
 @pytest.mark.parametrize(("rows", "said"), [
@@ -160,6 +178,19 @@ GONE = transaction(EMPTY)[0], None
     ([transaction(EMPTY), transaction(EMPTY, name="y")], "ids x and y both have producer id 7"),
     ([transaction(EMPTY), transaction(EMPTY, 8, name="y"), transaction(EMPTY, 9, name="z")], ""),
     ([transaction(EMPTY), GONE, transaction(EMPTY, name="y")], ""),
+    ([transaction(EMPTY), transaction(COMMITTING)], "goes from Empty to PrepareCommit"), ([transaction(EMPTY), transaction(ABORTING)], ""),
+    ([transaction(COMMITTED), transaction(COMMITTING)], "goes from CompleteCommit to PrepareCommit"),
+    ([transaction(COMMITTED), transaction(ONGOING), transaction(ONGOING, epoch=4), transaction(ABORTING)], ""),
+    ([transaction(COMMITTING), transaction(EMPTY)], "goes from PrepareCommit to Empty"),
+    ([transaction(COMMITTING), transaction(ONGOING)], ""),  # the coordinator took the write for failed
+    ([transaction(COMMITTING), transaction(COMMITTED), transaction(ONGOING)], ""), ([*WHOLE, GONE], ""),
+    ([transaction(COMMITTING), GONE], "is forgotten in state PrepareCommit"), ([transaction(ONGOING), GONE], ""),
+    ([transaction(ONGOING, began=-1)], "of a transaction that began at -1"), ([transaction(EMPTY, began=-1)], ""),
+    ([transaction(EMPTY, began=-2)], "began at -2"), ([transaction(ONGOING, listed=[("t", 0), ("t", 1)])], "of 't', a second time"),
+    ([transaction(ONGOING, listed=[("t", 0, 0)])], "the partitions [0, 0] of 't'"), ([transaction(ONGOING, listed=[("t",)])], "[] of 't'"),
+    ([transaction(ONGOING, listed=[("a/b", 0)])], "of 'a/b'"), ([transaction(ONGOING, listed=[("t", 0, 1), ("u", 0)])], ""),
+    ([tagged({})], ""), ([tagged({0: 5, 1: 6, 2: 2, 3: 0})], ""), ([tagged({2: 3})], "with version 3"), ([tagged({2: -1})], "version -1"),
+    ([tagged({1: -2})], "the ids and epochs [-2]"), ([tagged({3: -9})], "the ids and epochs [-9]"), ([UNKNOWN_KIND], ""),
 ])  # fmt: skip
 def test_lives_of_transactional_ids(tmp_path: Path, rows: list[Row], said: str) -> None:
     found = found_in(tmp_path, TRANSACTIONS, rows)
@@ -167,13 +198,15 @@ def test_lives_of_transactional_ids(tmp_path: Path, rows: list[Row], said: str) 
 
 
 def share(
-    kind: int, snapshot: int = 0, state: int = 0, leader: int = 0, start: int = 3, batches: Sequence[tuple[int, ...]] = (), number: int = 0
-) -> Row:
+    kind: int, snapshot: int = 0, state: int = 0, leader: int = 0, start: int = 3, batches: Sequence[tuple[int, ...]] = (), number: int = 0,
+    time: int = 1, completed: int | None = None,
+) -> Row:  # fmt: skip
     key = struct.pack(">h", kind) + text("g") + TOPIC + struct.pack(">i", number)
-    listed = unsigned(len(batches) + 1) + b"".join(struct.pack(">qqbh", *one) + b"\0" for one in batches) + b"\0"
+    listed = unsigned(len(batches) + 1) + b"".join(struct.pack(">qqbh", *one) + b"\0" for one in batches)
+    listed += b"\0" if completed is None else struct.pack(">bbbi", 1, 0, 4, completed)
     if kind:
         return key, struct.pack(">hiiq", 0, snapshot, leader, start) + listed
-    return key, struct.pack(">hiiiqqq", 0, snapshot, state, leader, start, 1, 1) + listed
+    return key, struct.pack(">hiiiqqq", 0, snapshot, state, leader, start, time, time) + listed
 
 
 def update(snapshot: int = 0, **fields: int) -> Row:
@@ -189,8 +222,14 @@ HELD = [(3, 4, 2, 1), (5, 5, 0, 1), (9, 9, 4, 2)]
     ([share(0, start=-1), update(start=-1)], ""), ([share(0, leader=-1)], ""), ([share(0, 0, -1)], ""),
     ([update()], "changes a state that does not exist"), ([share(0), update(number=1)], "changes a state that does not exist"),
     ([share(0), (share(0)[0], None), update()], "changes a state that does not exist"),
-    ([share(0), update(2)], "is of epoch 2, and the state of 0"), ([share(0, 4), share(0, 3)], "fall from (4, 0) to (3, 0)"),
-    ([share(0, 4, 2), share(0, 5, 1)], "fall from (4, 2) to (5, 1)"), ([share(0, 4), (share(0)[0], None), share(0)], ""),
+    ([share(0), update(2)], "is of epoch 2, and the state of 0"), ([share(0, 4), share(0, 3)], "go from (4, 0) to (3, 0)"),
+    ([share(0, 4, 2), share(0, 5, 1)], "go from (4, 2) to (5, 1)"), ([share(0, 4), share(0, 4)], "go from (4, 0) to (4, 0)"),
+    ([share(0, leader=5), share(0, 1, leader=0), share(0, 2, 1, start=1)], ""), ([share(0), UNKNOWN_KIND], ""),
+    ([share(0), update(leader=4), update(leader=3)], "fall from (0, 4) to (0, 3)"), ([share(0), update(leader=4), update(leader=-1)], ""),
+    ([share(0), update(leader=4), share(0, 1), update(1)], ""), ([share(0), update(start=9), update(start=4)], ""),
+    ([share(0, 1), update(1), update(0)], "the record at offset 2"), ([share(0, 1), update(0)], "behind the state of epoch 1"),
+    ([share(0, time=-2)], "a share group reads"), ([share(0, completed=-2)], "has taken -2 records"), ([share(0, completed=9)], ""),
+    ([share(0, 4), (share(0)[0], None), share(0)], ""),
     ([share(0, batches=[(3, 5, 2, 1), (5, 6, 0, 1)])], "offsets 5 to 6"), ([share(0, batches=HELD[::-1])], "offsets 5 to 5"),
     ([share(0, batches=[(1, 4, 2, 1)])], "offsets 1 to 4"), ([share(0, batches=[(3, 4, 1, 1)])], "delivery state 1"),
     ([share(0, batches=[(3, 4, 2, -1)])], "delivery state 2"), ([share(0, -1)], "in epochs (-1, 0)"), ([share(0, 0, -2)], "(0, -2)"),

@@ -235,7 +235,7 @@ def member_row(
     of = ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions
     held, leaving = ([of(topic_id=topic, partitions=[*numbers])] if numbers else [] for numbers in (partitions, pending))
     value = ConsumerGroupCurrentMemberAssignmentValue(
-        member_epoch=3, previous_member_epoch=2, state=0, assigned_partitions=held, partitions_pending_revocation=leaving
+        member_epoch=3, previous_member_epoch=2, state=1 if pending else 0, assigned_partitions=held, partitions_pending_revocation=leaving
     )
     key = ConsumerGroupCurrentMemberAssignmentKey(group_id=at_home(group), member_id=member)
     return encode_coordinator_key(key), encode_coordinator_value(value, 0)
@@ -246,7 +246,8 @@ def tasks_row(member: str, active: Sequence[int] = (), pending: Sequence[int] = 
     of = StreamsGroupCurrentMemberAssignmentValue.TaskIds
     lists = [[of(subtopology_id="0", partitions=[*numbers])] if numbers else [] for numbers in (active, pending, standby)]
     value = StreamsGroupCurrentMemberAssignmentValue(
-        member_epoch=3, previous_member_epoch=2, state=1, active_tasks=lists[0], standby_tasks=lists[2], warmup_tasks=lists[2],
+        member_epoch=3, previous_member_epoch=2, state=2 if pending else 1, active_tasks=lists[0], standby_tasks=lists[2],
+        warmup_tasks=lists[2],
         active_tasks_pending_revocation=lists[1], standby_tasks_pending_revocation=[], warmup_tasks_pending_revocation=[],
     )  # fmt: skip
     key = StreamsGroupCurrentMemberAssignmentKey(group_id=at_home("group"), member_id=member)
@@ -423,6 +424,55 @@ def test_a_transaction_that_will_never_end(tmp_path: Path, producer: int, state:
     result = cluster(tmp_path, held, "__transaction_state", data, clean)
     assert [one.check for one in result.findings.kept if one.check.startswith("txn")] == ([check] if check else [])
     assert (result.exit_code == 1) == (check == "txn-decision")
+
+
+def given_away(*ends: int) -> MetadataLog:
+    """Blocks of producer ids, up to these."""
+    log = MetadataLog()
+    for end in ends:
+        log.other(15, struct.pack(">iqq", -1, -1, end) + b"\0")
+    return log
+
+
+@pytest.mark.parametrize(("ends", "producer", "clean", "is_reported"), [
+    ((1000, 2000), 1999, True, False), ((1000,), 1000, True, True), ((1000,), 1000, False, False), ((), 1000, True, False),
+])  # fmt: skip
+@pytest.mark.parametrize("where", ["t-0", "__transaction_state-0", "the id to come"])
+def test_producer_ids_that_are_yet_to_be_given_away(
+    tmp_path: Path, ends: tuple[int, ...], producer: int, clean: bool, is_reported: bool, where: str
+) -> None:
+    """The end of the metadata log is gone on all nodes: others will get the same ids, and brokers take their batches for duplicates."""
+    data = [plain(0), Batch(1, [(0, None, b"x")], 0, TIME_MS, producer if where == "t-0" else 7, 0, 0), plain(2)]
+    value = state_value(producer if where == "__transaction_state-0" else 7, 0, version=1)
+    if where == "the id to come":
+        value = value[:-1] + unsigned(1) + unsigned(1) + unsigned(8) + struct.pack(">q", producer)
+    held = kept([(struct.pack(">h", 0) + text(at_home("id")), value)])
+    result = cluster(tmp_path, held, "__transaction_state", data, clean, log=given_away(*ends))
+    found = [one for one in messages_of(result, "not-compared") if "the metadata's end is missing" in one]
+    assert len(found) == is_reported and result.exit_code == (3 if is_reported else 0)
+
+
+@pytest.mark.parametrize(("second", "moved", "is_reported"), [(7, False, True), (8, False, False), (7, True, False)])
+def test_a_producer_id_of_two_transactional_ids_in_two_partitions(tmp_path: Path, second: int, moved: bool, is_reported: bool) -> None:
+    """One that is in a wrong partition, since partitions were added, is in its own as well."""
+    other = next(one for at in range(100) if home_of(one := f"id{at}", PARTITIONS) == 1)
+    name = at_home("id")
+    log = MetadataLog()
+    for broker in BROKERS:
+        log.broker(broker)
+    log.topic("__transaction_state", GROUPS)
+    for number in range(PARTITIONS):
+        log.partition(GROUPS, BROKERS, BROKERS, 1, 3, number=number)
+    names = (name, name if moved else other)
+    for broker in BROKERS:
+        held = [
+            Partition(f"__transaction_state-{number}", kept([(b"\0\0" + text(one), state_value(producer, 0))]), topic_id=GROUPS)
+            for number, (one, producer) in enumerate(zip(names, (7, second), strict=True))
+        ]  # fmt: skip
+        write_broker(tmp_path / f"b{broker}", broker, held, log.encode())
+    result = audit(tmp_path)
+    found = [one for one in messages_of(result, "coordinator-record") if "producer id 7 is that of a transactional id here" in one]
+    assert len(found) == is_reported and result.exit_code == (1 if is_reported else 0)
 
 
 @pytest.mark.parametrize(("state", "kind", "epoch", "version", "clean", "is_reported"), [

@@ -45,8 +45,9 @@ def test_every_version_of_a_classic_group_is_read(version: int) -> None:
         for number, one in enumerate(made.members):
             one.member_id = str(number)
             one.group_instance_id = None if number % 2 or version < 3 else str(number)
-        made.generation &= (1 << 31) - 1
-        made.leader = made.members[-1].member_id if made.members else None
+        made.generation = 1 + (made.generation & ((1 << 30) - 1))
+        made.leader, made.protocol = (made.members[-1].member_id, "range") if made.members else (None, None)
+        made.protocol_type = "consumer" if made.members else ""
         value, key = encode_coordinator_value(made, version), encode_coordinator_key(KEYS[CLASSIC](group="g"))
         check_group_record(key, value)
         for wrong in (value[:-1], value + b"x"):
@@ -54,28 +55,37 @@ def test_every_version_of_a_classic_group_is_read(version: int) -> None:
                 check_group_record(key, wrong)
 
 
-def current(kind: int, state: int, assigned: list[Any], pending: list[Any]) -> Any:
+def current(kind: int, state: int, assigned: list[Any], pending: list[Any], epoch: int = 3, before: int = 2) -> Any:
     names = {8: ("assigned_partitions", "partitions_pending_revocation"), 22: ("active_tasks", "active_tasks_pending_revocation")}
     more = {"standby_tasks": [], "warmup_tasks": [], "standby_tasks_pending_revocation": [], "warmup_tasks_pending_revocation": []}
     lists = {name: held for name, held in zip(names[kind], (assigned, pending), strict=True)} | (more if kind == 22 else {})
-    return VALUES[kind](member_epoch=3, previous_member_epoch=2, state=state, **lists)
+    return VALUES[kind](member_epoch=epoch, previous_member_epoch=before, state=state, **lists)
 
 
 @pytest.mark.parametrize(("kind", "state"), [(8, 0), (22, 1)])
 def test_what_no_coordinator_writes_of_a_member_is_an_error(kind: int, state: int) -> None:
-    def holds(*partitions: int, epochs: int | None = None) -> Any:
-        stamped = None if epochs is None else [3] * epochs
+    def holds(*partitions: int, epochs: int | None = None, since: int = 3) -> Any:
+        stamped = None if epochs is None else [since] * epochs
         if kind == 8:
             return VALUES[8].TopicPartitions(topic_id=bytes(16), partitions=[*partitions], assignment_epochs=stamped)
         return VALUES[22].TaskIds(subtopology_id="0", partitions=[*partitions], assignment_epochs=stamped)
 
     key = encode_coordinator_key(KEYS[kind](group_id="g", member_id="m"))
-    check_group_record(key, encode_coordinator_value(current(kind, state, [holds(0, 1, epochs=2)], [holds(2)]), 0))
+    for right in (
+        current(kind, state + 1, [holds(0, 1, epochs=2)], [holds(2)]), current(kind, state + 1, [holds(0)], []),
+        current(kind, state, [holds(0, epochs=1)], [], -2, 3), current(kind, state, [holds(0, epochs=1)], [], 0, 0),
+        current(kind, state, [holds(0, epochs=1, since=1)], [], 3, 3), current(kind, state, [], [], 3, -2),
+    ):  # fmt: skip
+        check_group_record(key, encode_coordinator_value(right, 0))
     check_group_record(key, None)
     for wrong, text in (
         (current(kind, 9, [], []), "unknown state 9"), (current(kind, state, [holds(0, 0)], []), "twice"),
         (current(kind, state, [holds(1)], [holds(1)]), "twice"), (current(kind, state, [holds(-1)], []), "partition -1"),
         (current(kind, state, [holds(0, 1, epochs=1)], []), "2 assigned partitions have 1 epochs"),
+        (current(kind, state, [holds(0)], [holds(1)]), "stable and has partitions to give up"),
+        (current(kind, state, [holds(0)], [], 3, 4), "in epoch 3, after the later epoch 4"),
+        (current(kind, state, [holds(0)], [], 3, -3), "in epoch 3, after epoch -3"),
+        (current(kind, state, [holds(0, epochs=1, since=4)], []), "in epoch 3 holds a partition since epoch 4"),
     ):  # fmt: skip
         with pytest.raises(FormatError, match=text):
             check_group_record(key, encode_coordinator_value(wrong, 0))
@@ -89,6 +99,9 @@ def test_what_no_coordinator_writes_of_a_group_is_an_error() -> None:
         (3, VALUES[3](epoch=-1), "epoch -1"), (6, VALUES[6](assignment_epoch=-5), "epoch -5"),
         (CLASSIC, VALUES[CLASSIC](leader="a", members=[member(member_id="b", **one)], **classic), "led by a"),
         (CLASSIC, VALUES[CLASSIC](leader="b", members=[member(member_id="b", **one)] * 2, **classic), "twice"),
+        *((CLASSIC, VALUES[CLASSIC](**{**classic, "leader": "b", "members": [member(member_id="b", **one)]} | wrong), "has the members")
+          for wrong in ({"leader": None}, {"protocol": None}, {"generation": 0}, {"protocol_type": ""})),
+        (CLASSIC, VALUES[CLASSIC](leader="", members=[member(member_id="", **one)], **classic), "has the members"),
     ):  # fmt: skip
         key = encode_coordinator_key(KEYS[kind](**{"group" if kind == CLASSIC else "group_id": "g"}))
         with pytest.raises(FormatError, match=text):

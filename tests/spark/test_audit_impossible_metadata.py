@@ -59,7 +59,7 @@ def others(*records: tuple[int, bytes]) -> MetadataLog:
 
 
 RULE = 18, OTHER + b"\x02\x02t\x03\x07User:x\x02*\x03\x03\x00"
-CREDENTIAL = 11, b"\x02u\x01\x02a\x02b\x02c" + struct.pack(">i", 4096) + b"\0"
+CREDENTIAL = 11, b"\x02u\x01\x02a\x21" + b"b" * 32 + b"\x21" + b"c" * 32 + struct.pack(">i", 4096) + b"\0"
 BEGIN, END, ABORT = (23, b"\0"), (24, b"\0"), (25, b"\0")
 
 
@@ -82,6 +82,8 @@ BEGIN, END, ABORT = (23, b"\0"), (24, b"\0"), (25, b"\0")
     (registered_topic().topic("..", OTHER), "made with the name '..'"), (registered_topic().topic("x" * 250, OTHER), "made with the name"),
     (registered_topic().topic("u", bytes(16)), "the id AAAAAAAAAAAAAAAAAAAAAA"),
     (registered_topic().topic("x" * 249, OTHER), ""),
+    (registered_topic().topic("__cluster_metadata", OTHER), "made with the name '__cluster_metadata'"),
+    (registered_topic().topic("u", bytes(15) + b"\1"), "the id AAAAAAAAAAAAAAAAAAAAAQ"),
     (registered_topic().partition(TOPIC, BROKERS, BROKERS, 1, number=1, directories=[OTHER]), "has 3 replicas in 1 directory"),
     (registered_topic(leader_epoch=1).partition(TOPIC, BROKERS, BROKERS, 1), "fall from (1, 0) to (0, 0)"),
     (registered_topic().partition(TOPIC, BROKERS, BROKERS, 1), ""),

@@ -78,7 +78,7 @@ def test_every_bit_of_a_snapshots_record_counts() -> None:
         broker(1), controller(1), TopicRecord(name="t", topic_id=TOPIC), partition(),
         ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="1"),
         FeatureLevelRecord(name="kraft.version", feature_level=1),
-        UserScramCredentialRecord(name="u", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096),
+        UserScramCredentialRecord(name="u", mechanism=1, salt=b"s", stored_key=b"k" * 32, server_key=b"v" * 32, iterations=4096),
         AccessControlEntryRecord(id=TOPIC, resource_type=2, resource_name="t", pattern_type=3, principal="User:u", host="*", operation=2,
                                  permission_type=3),
     ]  # fmt: skip

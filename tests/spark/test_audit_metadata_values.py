@@ -24,12 +24,14 @@ from helpers.log_clusters import (
     write_broker,
 )
 
+from minikafka.broker.config.topic_config import TOPIC_PROPERTIES
 from minikafka.core.controller.config import SUPPORTED_FEATURES
 from minikafka.spark.audit import AuditResult
 from minikafka.spark.logformat import FormatError
-from minikafka.spark.metadata_controls import KRAFT_VERSION, KRAFT_VOTERS, LEADER_CHANGE, check_control
+from minikafka.spark.metadata_controls import KRAFT_VERSION, KRAFT_VOTERS, LEADER_CHANGE, Controls, check_control
 from minikafka.spark.metadata_fields import UnknownRecordError
 from minikafka.spark.metadata_log import VERSIONS_MAX, read_image
+from minikafka.spark.metadata_settings import TOPIC_SETTINGS, check_value
 from minikafka.spark.metadata_values import FEATURES
 from minikafka.wire.records import metadata_records
 
@@ -48,18 +50,33 @@ def feature(name: str, level: int) -> MetadataLog:
     return with_record(12, text(name) + struct.pack(">h", level) + b"\0")
 
 
-def rule(resource: int = 2, pattern: int = 3, principal: str = "User:u", operation: int = 3, permission: int = 3) -> bytes:
-    about = OTHER + bytes([resource]) + text("t") + bytes([pattern]) + text(principal) + text("*")
+def rule(
+    resource: int = 2, pattern: int = 3, principal: str = "User:u", operation: int = 3, permission: int = 3, name: str = "t"
+) -> bytes:  # fmt: skip
+    about = OTHER + bytes([resource]) + text(name) + bytes([pattern]) + text(principal) + text("*")
     return about + bytes([operation, permission]) + b"\0"
 
 
-def credential(mechanism: int = 1, iterations: int = 4096) -> bytes:
-    return text("u") + bytes([mechanism]) + text("salt") + text("stored") + text("server") + struct.pack(">i", iterations) + b"\0"
+def credential(mechanism: int = 1, iterations: int = 4096, user: str = "u", stored: int = 32, server: int = 32) -> bytes:
+    keys = text("s" * stored) + text("s" * server)
+    return text(user) + bytes([mechanism]) + text("salt") + keys + struct.pack(">i", iterations) + b"\0"
 
 
-def quota(*kinds: str, key: str = "producer_byte_rate", is_removed: bool = False) -> bytes:
-    entity = b"".join(text(kind) + text("x") + b"\0" for kind in kinds)
-    return unsigned(len(kinds) + 1) + entity + text(key) + struct.pack(">d?", 5.0, is_removed) + b"\0"
+def quota(*kinds: str, key: str = "producer_byte_rate", is_removed: bool = False, value: float = 5.0, name: str = "x") -> bytes:
+    entity = b"".join(text(kind) + text(name) + b"\0" for kind in kinds)
+    return unsigned(len(kinds) + 1) + entity + text(key) + struct.pack(">d?", value, is_removed) + b"\0"
+
+
+def token(owner: str = "User:u", renewer: str = "User:v", times: tuple[int, ...] = (5, 9, 8), name: str = "i") -> bytes:
+    return text(owner) * 2 + b"\2" + text(renewer) + struct.pack(">qqq", *times) + text(name) + b"\0"
+
+
+def described(protocol: int = 0, levels: tuple[int, int] = (0, 1)) -> MetadataLog:
+    """A registration with a listener and a feature."""
+    listener = b"\2" + text("L") + text("h") + struct.pack(">Hh", 9, protocol) + b"\0"
+    supported = b"\2" + text("group.version") + struct.pack(">hh", *levels) + b"\0"
+    body = struct.pack(">i?", 4, False) + OTHER + struct.pack(">q", 4) + listener + supported + b"\0" * 4
+    return registered_topic().other(0, body, version=3)
 
 
 def registered(node: int, epoch: int, *directories: bytes) -> MetadataLog:
@@ -101,7 +118,32 @@ RULE, CREDENTIAL = rule(), credential()
     (with_record(11, CREDENTIAL), ""), (with_record(11, CREDENTIAL[:-4]), "ends too early"), (with_record(11, CREDENTIAL + b"x"), "behind"),
     (with_record(11, credential(0)), "mechanism 0"), (with_record(11, credential(3)), "?mechanism 3"),
     (with_record(11, credential(iterations=4095)), "4095 iterations"), (with_record(11, credential(iterations=16385)), "16385 iterations"),
-    (with_record(14, quota("user")), ""), (with_record(14, quota("user", "client-id")), ""), (with_record(14, quota("ip")), ""),
+    (with_record(14, quota("user")), ""), (with_record(14, quota("user", "client-id")), ""),
+    (with_record(14, quota("ip", key="connection_creation_rate")), ""),
+    (with_record(11, credential(user="")), "a credential of ''"), (with_record(11, credential(stored=31)), "keys of 31 and 32 bytes"),
+    (with_record(11, credential(2)), "keys of 32 and 32 bytes"), (with_record(11, credential(2, stored=64, server=64)), ""),
+    (with_record(18, rule(name="")), "for the resource ''"), (with_record(18, rule(4)), "for the resource 't' of type 4"),
+    (with_record(18, rule(4, name="kafka-cluster")), ""),
+    (with_record(14, quota("user", value=0.0)), "to 0.0"), (with_record(14, quota("user", value=float("nan"))), "to nan"),
+    (with_record(14, quota("user", value=1.5)), "producer_byte_rate to 1.5"), (with_record(14, quota("user", name="")), "is for user"),
+    (with_record(14, quota("user", key="request_percentage", value=1.5)), ""), (with_record(14, quota("user", value=1e18)), ""),
+    (with_record(14, quota("user", key="connection_creation_rate")), "limits connection_creation_rate of user"),
+    (with_record(14, quota("ip")), "limits producer_byte_rate of ip"), (with_record(14, quota("ip", value=-1.0, is_removed=True)), ""),
+    (with_record(10, token()), ""), (with_record(10, token(name="")), "the token ''"),
+    (with_record(10, token(owner="u")), "for 'u', which"),
+    (with_record(10, token(renewer="v")), "for 'v', which has no type"), (with_record(10, token(times=(5, 9, 10))), "expires at 10"),
+    (with_record(10, token(times=(5, 4, 4))), "at the latest at 4"), (with_record(10, token(times=(-1, 4, 4))), "of -1 expires at 4"),
+    (described(), ""), (described(protocol=4), "?unknown security protocol 4"), (described(protocol=-1), "security protocol -1"),
+    (described(levels=(2, 1)), "the levels 2 to 1 of group.version"), (described(levels=(-1, 1)), "the levels -1 to 1"),
+    (setting(2, "t", "retention.ms", "x"), "retention.ms of t is 'x'"), (setting(2, "t", "retention.ms", " +5 "), ""),
+    (setting(4, "", "log.retention.ms", "x"), "log.retention.ms of all brokers is 'x'"), (setting(4, "7", "log.cleaner.threads", "2"), ""),
+    (setting(4, "x", "odd", "1"), "set for the broker 'x'"), (setting(4, "-1", "odd", "1"), "set for the broker '-1'"),
+    (setting(32, "", "odd", "1"), "a group without a name"), (setting(16, "", "odd", "1"), "a subscription without a name"),
+    (setting(32, "g", "share.auto.offset.reset", "by_duration:PT1H"), ""),
+    (setting(32, "g", "share.auto.offset.reset", "no"), "is 'no'"),
+    (setting(16, "m", "interval.ms", "99"), "interval.ms of m is '99'"),
+    (setting(16, "m", "match", "client_id=a.*,client_source_port=9"), ""),
+    (setting(16, "m", "match", "id=a"), "match of m is 'id=a'"),
     (with_record(14, quota()), "is for nobody"), (with_record(14, quota("user", "user")), "is for user and user"),
     (with_record(14, quota("ip", "user")), "is for ip and user"), (with_record(14, quota("planet")), "is for planet"),
     (with_record(14, quota("user", key="speed")), "?limits the unknown speed"),
@@ -124,6 +166,25 @@ def test_values_that_no_controller_writes(tmp_path: Path, log: MetadataLog, said
 def test_the_levels_are_those_of_this_release() -> None:
     """The audit has a table of its own."""
     assert {name: highest for name, (_, highest) in FEATURES.items()} == {name: levels[1] for name, levels in SUPPORTED_FEATURES.items()}
+
+
+@pytest.mark.parametrize("name", sorted(TOPIC_SETTINGS))
+def test_settings_that_brokers_refuse_and_take(name: str) -> None:
+    """The audit's bounds are as wide as any release's, and none is narrower than those of this one."""
+    entry = next(one for one in TOPIC_PROPERTIES if one.name == name)
+    numbers = ["", "x", "1.5", "-3", "-2", "-1", "0", "1", "4", "13", "17", "18", "22", "23", str(1 << 20), str(1 << 31), str(1 << 63)]
+    words = ["true", "False", "gzip", "zip", "producer", "CreateTime", "createtime", "1:2", "1:2,3:4", "*", "1:", "none", "0.5", "1.01"]
+    taken = {value for value in numbers + words if TOPIC_PROPERTIES.problem(name, value) is None}
+    passed = {value for value in numbers + words if is_passed(name, value)}
+    assert taken <= passed < {*numbers, *words} and entry
+
+
+def is_passed(name: str, value: str) -> bool:
+    try:
+        check_value(2, "t", name, value)
+    except FormatError:
+        return False
+    return True
 
 
 def test_every_record_that_minikafka_writes_is_known() -> None:
@@ -155,6 +216,11 @@ def test_the_audit_does_not_pass(tmp_path: Path, log: MetadataLog, code: int) ->
     assert audited(tmp_path, log).exit_code == code
 
 
+def supporting(lowest: int, highest: int, level: int) -> MetadataLog:
+    """A broker that supports these levels of a feature, and the feature's level."""
+    return described(levels=(lowest, highest)).other(12, text("group.version") + struct.pack(">h", level) + b"\0")
+
+
 def in_directories(*owners: int) -> MetadataLog:
     """The replicas are in directories of these brokers; those of 8 and 9 are gone."""
     log = MetadataLog()
@@ -171,6 +237,7 @@ def in_directories(*owners: int) -> MetadataLog:
     (in_directories(1, 1, 3), f"t-0 on broker 2 is in {uuid_text(directory_id(1))}, which is a directory of broker 1"),
     (in_directories(1, 2, 3), ""), (in_directories(8, 8, 9), ""),
     (registered_topic(leader=-1, isr=(), elr=BROKERS).other(1, struct.pack(">iq", 1, 1) + b"\0"), ""),
+    (supporting(0, 1, 1), ""), (supporting(0, 0, 0), ""), (supporting(0, 0, 1), "has level 1, and broker 4 supports 0 to 0"),
 ])  # fmt: skip
 def test_metadata_that_contradicts_itself(tmp_path: Path, log: MetadataLog, said: str) -> None:
     result = audited(tmp_path, log)
@@ -193,10 +260,25 @@ VOTERS = MetadataLog().voters(BROKERS).values[0]
 LEADER = struct.pack(">hi", 0, 1) + b"\3" + b"".join(struct.pack(">i", node) + b"\0" for node in (1, 2))
 
 
+def elected(*nodes: int) -> bytes:
+    """Those that voted, and the end of the record."""
+    return unsigned(len(nodes) + 1) + b"".join(struct.pack(">i", node) + b"\0" for node in nodes) + b"\0"
+
+
+def voters(node: int, lowest: int = 0, highest: int = 1) -> bytes:
+    return struct.pack(">h", 0) + b"\2" + struct.pack(">i", node) + OTHER + b"\1" + struct.pack(">hh", lowest, highest) + b"\0\0\0"
+
+
 @pytest.mark.parametrize(("kind", "value", "said"), [
-    (LEADER_CHANGE, LEADER + b"\2\0\0\0\2\0\0", ""), (LEADER_CHANGE, struct.pack(">hi", 0, 1) + b"\1\1\0", ""),
-    (LEADER_CHANGE, struct.pack(">hi", 0, 9) + LEADER[6:] + b"\2\0\0\0\2\0\0", "node 9 leads"), (LEADER_CHANGE, LEADER, "too early"),
-    (LEADER_CHANGE, LEADER + b"\2\0\0\0\7\0\0", "elected by [7]"), (LEADER_CHANGE, struct.pack(">h", 2), "?the unknown version 2"),
+    (KRAFT_VOTERS, voters(1), ""), (KRAFT_VOTERS, voters(-1), "voter -1 supports"), (KRAFT_VOTERS, voters(1, 2, 1), "levels 2 to 1"),
+    (KRAFT_VOTERS, voters(1, -1), "levels -1 to 1"),
+    (LEADER_CHANGE, LEADER + elected(1, 2), ""), (LEADER_CHANGE, struct.pack(">hi", 0, 1) + b"\1\1\0", ""),
+    (LEADER_CHANGE, struct.pack(">hi", 0, 9) + LEADER[6:] + elected(1, 2), "node 9 leads"), (LEADER_CHANGE, LEADER, "too early"),
+    (LEADER_CHANGE, LEADER + elected(7), "elected by [7]"), (LEADER_CHANGE, LEADER + elected(1), "elected by [1] of the voters [1, 2]"),
+    (LEADER_CHANGE, LEADER + elected(1, 1), "elected by [1, 1]"), (LEADER_CHANGE, LEADER + elected(2), "elected by [2]"),
+    (LEADER_CHANGE, struct.pack(">hi", 0, 1) + elected(1, 1)[:-1] + elected(1), "of the voters [1, 1]"),
+    (LEADER_CHANGE, struct.pack(">hi", 0, 1) + b"\1" + elected(1), "elected by [1] of the voters []"),
+    (LEADER_CHANGE, struct.pack(">h", 2), "?the unknown version 2"),
     (LEADER_CHANGE, struct.pack(">hi", 1, 1) + b"\2\0\0\0\1" + OTHER + b"\0\2\0\0\0\1" + OTHER + b"\0\0", ""),
     (KRAFT_VERSION, b"\0\0\0\1\0", ""), (KRAFT_VERSION, b"\0\0\0\2\0", "?kraft.version is 2"), (KRAFT_VERSION, b"\0\0", "too early"),
     (KRAFT_VERSION, b"\0\0\xff\xff\0", "kraft.version is -1"), (KRAFT_VERSION, b"\xff\xff\0\1\0", "the unknown version -1"),
@@ -208,6 +290,38 @@ def test_control_records_at_which_a_node_ends(kind: int, value: bytes, said: str
     error = UnknownRecordError if said.startswith("?") else FormatError
     with pytest.raises(error, match=re.escape(said.lstrip("?"))) if said else contextlib.nullcontext():
         check_control(struct.pack(">hh", 0, kind), value)
+
+
+def leads(epoch: int, node: int = 1) -> tuple[int, bytes, int]:
+    return LEADER_CHANGE, struct.pack(">hi", 0, node) + LEADER[6:] + elected(1, 2), epoch
+
+
+def level(number: int) -> tuple[int, bytes, int]:
+    return KRAFT_VERSION, struct.pack(">hh", 0, number) + b"\0", 1
+
+
+def vote(*nodes: int) -> tuple[int, bytes, int]:
+    return KRAFT_VOTERS, MetadataLog().voters(nodes).values[0], 1
+
+
+@pytest.mark.parametrize(("rows", "said"), [
+    ([leads(1), leads(2), leads(4)], ""), ([leads(1), leads(1)], "a second record says who leads epoch 1"),
+    ([leads(1), leads(1, 2)], "a second record"), ([level(0), level(1), level(1)], ""), ([level(1), level(0)], "falls from 1 to 0"),
+    ([vote(1, 2), vote(1, 2, 3), vote(1, 2, 3), vote(2, 3), vote(2, 4)], ""), ([vote(1, 2, 3), vote(1)], "change from 1 2 3 to 1 at once"),
+    ([vote(1, 2), vote(1, 2, 3, 4)], "from 1 2 to 1 2 3 4"),
+])  # fmt: skip
+def test_control_records_that_do_not_follow_each_other(rows: list[tuple[int, bytes, int]], said: str) -> None:
+    controls = Controls()
+    with pytest.raises(FormatError, match=said) if said else contextlib.nullcontext():
+        for kind, value, epoch in rows:
+            controls.check(struct.pack(">hh", 0, kind), value, epoch)
+
+
+@pytest.mark.parametrize(("log", "code"), [
+    (registered_topic().voters((1, 2, 3)).voters((1, 2, 3)), 0), (registered_topic().voters((1,)).voters(BROKERS), 1),
+])  # fmt: skip
+def test_the_audit_reads_control_records_in_their_order(tmp_path: Path, log: MetadataLog, code: int) -> None:
+    assert audited(tmp_path, log).exit_code == code
 
 
 @pytest.mark.parametrize(("kind", "value", "code"), [

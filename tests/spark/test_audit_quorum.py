@@ -176,7 +176,7 @@ OTHERS = [
     (4, b"\x02" + text("t") + text("retention.ms"), text("1000") + b"\0"),
     (4, b"\x04" + text("") + text("log.retention.ms"), text("777") + b"\0"),
     (12, text("group.version"), b"\0\1\0"),
-    (11, text("alice") + b"\x01", text("salt") + text("key1") + text("key2") + b"\0\0\x10\0\0"),
+    (11, text("alice") + b"\x01", text("salt") + text("k" * 32) + text("l" * 32) + b"\0\0\x10\0\0"),
     (18, RULE, b"\x02" + text("t") + b"\x03" + text("User:a") + text("*") + b"\x03\x03\0"),
     (14, QUOTA, b"\x40\0\0\0\0\0\0\0\0\0"),
     (15, b"\0\0\0\x01" + b"\xff" * 8, b"\0\0\0\0\0\0\x03\xe8\0"),
