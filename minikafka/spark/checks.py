@@ -73,6 +73,7 @@ def batch_header(batches: Batches, is_metadata: bool = False) -> Iterator[Findin
         (control & (header["producer_id"] >= 0) & ((header["attributes"] & TRANSACTIONAL_BIT) == 0),
          "a control batch of producer {producer_id} that is not transactional"),
         (control & (header["producer_id"] < 0) & (not is_metadata), "a control batch without a producer"),
+        (control & (header["base_sequence"] != -1), "a control batch with base sequence {base_sequence}"),
         (control & (header["producer_id"] >= 0) & (count > 1), "{count} records in a marker, of which brokers read the first"),
     )  # fmt: skip
     good = header["magic"] == MAGIC

@@ -261,7 +261,10 @@ def parse_snapshot(data: bytes) -> np.ndarray[Any, Any]:
         raise FormatError(f"its CRC says {stored:#010x}, its bytes {computed:#010x}")
     if len(data) != SNAPSHOT_HEADER.size + count * SNAPSHOT_ENTRY.itemsize:
         raise FormatError(f"{len(data)} bytes are too few or too many for {counted(count, 'producer')}")
-    return np.frombuffer(data, SNAPSHOT_ENTRY, count, SNAPSHOT_HEADER.size)
+    entries = np.frombuffer(data, SNAPSHOT_ENTRY, count, SNAPSHOT_HEADER.size)
+    if len(np.unique(entries["producer_id"])) < count:
+        raise FormatError("a producer stands there twice")
+    return entries
 
 
 def parse_checkpoint(data: bytes, fields: int) -> list[tuple[str, ...]]:

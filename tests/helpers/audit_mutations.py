@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from minikafka.sim.mutants import Mutant
+from minikafka.spark import logformat
 
 SPARK = "minikafka.spark"
 CONTRACT, GENERATED = "tests/spark/test_audit_contract.py", "tests/spark/test_audit_generated.py"
@@ -257,6 +258,10 @@ def _whatever_it_is(original: Any) -> Any:
     return lambda image, topic_id, what: image.topics.get(topic_id, "")
 
 
+def _any_producers(original: Any) -> Any:
+    return lambda data: np.frombuffer(data, logformat.SNAPSHOT_ENTRY, -1, logformat.SNAPSHOT_HEADER.size)
+
+
 def _latest_only(original: Any) -> Any:
     return lambda *arguments: original(*arguments[:6])
 
@@ -452,7 +457,21 @@ _ALL = (
     _mutant("quotas", "a quota may be for anything", "metadata_values:check_quota", _none, VALUES),
     _mutant("settings", "a setting may have any value", "metadata_values:check_setting", _none, VALUES),
     _mutant("directories twice", "two brokers may have one directory", "metadata_log:check_registered", _none, VALUES),
-    _mutant("controls", "any control record may stand in the metadata log", "metadata_log:check_control", _none, VALUES),
+    _mutant("controls", "any control record may stand in the metadata log", "metadata_controls:check_control", _none, VALUES),
+    _mutant("control order", "control records may follow each other in any order", "metadata_controls:Controls.check", _none, VALUES),
+    _mutant("setting values", "a setting may have a value that no broker takes", "metadata_values:check_value", _none, VALUES),
+    _mutant("tokens", "a token may outlive its end", "metadata_values:check_token", _none, VALUES),
+    _mutant("transitions", "a transaction may go from any state to any other", "coordinator_order:_may_follow", _constant(True), ORDER),
+    _mutant("forgotten", "a transactional id may be forgotten in any state", "coordination:check_end", _none, ORDER),
+    _mutant("current", "a member may be in an earlier epoch than before", "group_records:_check_current", _none,
+            "tests/spark/test_audit_group_records.py"),
+    _mutant("ahead", "a member may be ahead of its group's assignment", "coordinator_whole:_ahead", _constant({}), ORDER),
+    _mutant("earlier states", "changes may be of an earlier state", "coordinator_whole:_of_earlier_states", _constant({}), ORDER),
+    _mutant("unknown kinds", "keys of later releases are read", "coordination:is_known", _constant(True), ORDER),
+    _mutant("unallocated", "producer ids may come from nowhere", "coordination:_unallocated", _nothing, COORDINATORS),
+    _mutant("ids in two", "ids in two partitions may have one producer id", "coordination:_ids_twice", _nothing, COORDINATORS),
+    _mutant("producers twice", "a producer may stand in a snapshot twice", "logformat:parse_snapshot", _any_producers,
+            "tests/spark/test_audit_checks.py"),
     _mutant("snapshot controls", "any control record may stand in a snapshot", "metadata_log:check_snapshot_controls", _none, VALUES),
     _mutant("in snapshots", "a snapshot may have any record", "metadata_log:IN_SNAPSHOTS", _constant_value(set(range(30))), VALUES),
     _mutant("whole metadata", "topics may lack partitions", "claims:contradictions", _nothing, VALUES),

@@ -27,6 +27,7 @@ from helpers.log_fault_mixed import MIXED
 from helpers.log_fault_records import INSIDE, arguments_inside
 from helpers.log_fault_values import SOUND, VALUES, arguments_of_values, by_values
 from helpers.log_fault_verbs import FIELDS, VERBS, place_of
+from helpers.log_fault_written import WRITTEN, by_written
 from helpers.log_oracle import is_comparable, visible
 from helpers.log_oracle_around import by_metadata, by_owners, properties_of
 from helpers.log_oracle_beside import by_votes
@@ -50,7 +51,7 @@ class Case:
     steps: tuple[Step, ...]
 
 
-ALL_VERBS = VERBS | BESIDE | AROUND | INSIDE | CONTROLLERS | EXCHANGES | HOLDERS | LIVES | VALUES
+ALL_VERBS = VERBS | BESIDE | AROUND | INSIDE | CONTROLLERS | EXCHANGES | HOLDERS | LIVES | VALUES | WRITTEN
 LEGAL_VERBS = (
     "repair_indexes", "foreign", "link", "roll", "retain", "side_file", "interrupt", "future", "cut_epochs", "power_failure", "kill",
     "metadata_proposal", "link_file", "two_holders", "group_life", "metadata_value",
@@ -251,7 +252,7 @@ def judge(case: Case, folder: Path) -> Judgement:
         differences = chain(
             seen, visible(then, name, role), futures(then, name, role), _identities(directories, name), by_votes(directories, voters),
             by_owners(directories), by_metadata(directories), by_elections(directories, voters), by_creation(directories),
-            by_own_snapshots(directories, case.base), by_values(directories, voters),
+            by_own_snapshots(directories, case.base), by_values(directories, voters), by_written(directories, name),
         )  # fmt: skip
         first = next(differences, None)
         is_legal_now = first is None and are_legal(case) and is_comparable(then, name)

@@ -58,6 +58,19 @@ def test_an_index_entry_behind_the_end(two_brokers: Path, offset: int, position:
     assert named(result, "index-target") == [(("1",), offset)] and result.exit_code == 1
 
 
+def test_a_snapshot_of_producers_names_each_once(tmp_path: Path) -> None:
+    for broker in (1, 2):
+        batches = [Batch(at, [(0, None, b"v")], producer=7 + at, producer_epoch=0, sequence=0) for at in range(4)]
+        write_broker(tmp_path / f"b{broker}", broker, [Partition("t-0", batches)])
+    assert audit(tmp_path).outcome == "PASS"
+    path = tmp_path / "b1" / "t-0" / f"{4:020d}.snapshot"
+    data = path.read_bytes()
+    body = struct.pack(">i", 5) + data[10:] + data[10:56]
+    path.write_bytes(data[:2] + struct.pack(">I", crc32c(body)) + body)
+    result = audit(tmp_path)
+    assert named(result, "producer-snapshot") and result.exit_code == 1
+
+
 def test_a_checkpoint_of_epochs_ahead_of_the_log(two_brokers: Path) -> None:
     """After a clean stop it is wrong; after a power failure the next start cuts it."""
     path = two_brokers / "b1" / "t-0" / "leader-epoch-checkpoint"
