@@ -46,7 +46,7 @@ async def test_levels_are_shown_and_changed_under_our_names_and_kafkas(tmp_path:
         ("1", ("set", "no.such.logger", "INFO"), ErrorCode.INVALID_CONFIG, "Logger no.such.logger does not exist!"),
         ("1", ("set", "root", "LOUD"), ErrorCode.INVALID_CONFIG, "not a supported log level"),
         ("1", ("set", "root", None), ErrorCode.INVALID_REQUEST, "Null value not supported for : root"),
-        ("1", ("delete", "minikafka.net", None), ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys : minikafka.net"),
+        ("1", ("delete", "minikafka.net", None), ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys"),
         ("1", ("delete", "root", None), ErrorCode.INVALID_REQUEST, "root logger is not allowed"),
         ("1", ("append", "root", "INFO"), ErrorCode.INVALID_REQUEST, "APPEND operation is not allowed"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from pathlib import Path
 
 from kafka_suite import harness, results
@@ -88,9 +89,10 @@ def test_the_table_counts_classes_and_gives_the_nearest_reason() -> None:
 
 
 def test_every_test_that_ran_on_apache_kafka_has_a_result_here() -> None:
-    """Fifty-nine tests of two classes had none, and nobody saw it: only classes were counted."""
-    kept, there = results.read(results.KEPT), results.read(results.BASELINE)
-    assert sorted(there.keys() - kept.keys()) == []
+    """A hundred tests of six classes had none, and nobody saw it: only classes were counted. The numbers of a method's variants vary
+    from run to run, so they are only counted."""
+    kept, there = (Counter(name.partition("#")[0] for name in results.read(path)) for path in (results.KEPT, results.BASELINE))
+    assert sorted((there - kept).items()) == []
 
 
 def test_kept_results_belong_to_listed_classes_and_every_reason_is_needed() -> None:

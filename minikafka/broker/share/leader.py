@@ -49,6 +49,8 @@ _REPORTED = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    # Why the share partition was dropped between two parts of a write.
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
 #: The earliest timestamp of a record.
 TIMESTAMP_MIN = -(1 << 63)
@@ -119,7 +121,7 @@ class ShareLeader:
     def stop(self) -> None:
         """Answer all pending writes: this broker no longer leads."""
         for held in list(self._held.values()):
-            self._drop(held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._give_up(held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # -- lookup and loading --------------------------------------------------------------------------------------------
 
@@ -154,7 +156,7 @@ class ShareLeader:
 
     def _ends(self, held: HeldSharePartition) -> Ends:
         """An unexpected failure drops this share partition only; the next fetch loads it again."""
-        return Ends("share partition", lambda reason: self._drop(held, ErrorCode.UNKNOWN_SERVER_ERROR))
+        return Ends("share partition", lambda reason: self._give_up(held, ErrorCode.UNKNOWN_SERVER_ERROR))
 
     async def _load(self, held: HeldSharePartition) -> None:
         result = await self._persister.ask(ReadShareGroupStateRequest, held.key, leader_epoch=held.leader_epoch)
@@ -267,6 +269,11 @@ class ShareLeader:
             held.core.fence(code)
         self._wake(held)
 
+    def _give_up(self, held: HeldSharePartition, code: ErrorCode) -> None:
+        self._drop(held, code)
+        if held.core is not None:
+            held.core.abandon(code)
+
     def _lost(self, partition: Partition) -> None:
         for held in list(self._by_partition.get(partition, {}).values()):
             self._drop(held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -365,23 +372,22 @@ class ShareLeader:
     async def _write(self, held: HeldSharePartition, core: SharePartition, write: Write) -> None:
         code, message = ErrorCode.NONE, None
         for part in write.parts(BATCHES_AT_ONCE):
+            if held.error is not None:
+                code = held.error
+                break
             result = await self._stored(held, core, part)
-            if self._held.get(held.key) is not held:
-                return
             code, message = ErrorCode(result.error_code), result.error_message
             if code is not ErrorCode.NONE:
                 break
         if code is ErrorCode.NONE:
             core.written(write.ticket)
-            self.settle(held)
             self._wake(held)
         else:
             reported = _REPORTED.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
             core.failed(write.ticket, reported, message, self._clock.now_ms())
-            if reported in _FENCED:
+            if reported in _FENCED and self._held.get(held.key) is held:
                 self._drop(held, reported)
-            else:
-                self.settle(held)
+        self.settle(held)
         self._drop_unused(held)
 
     async def _stored(self, held: HeldSharePartition, core: SharePartition, write: Write) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,13 +35,11 @@ Operation = tuple[str, int, str | None]
 
 def check_entries(operations: Sequence[Operation]) -> None:
     """What is refused before anything else, whatever the resource (Kafka's ConfigAdminManager.preprocess). Raises ApiError."""
-    names = [name for name, _, _ in operations]
-    if len(set(names)) < len(names):
-        twice = [name for name, count in Counter(names).items() if count > 1]
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {','.join(twice)}")
+    if len({name for name, _, _ in operations}) < len(operations):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     nulls = [name for name, operation, value in operations if operation != DELETE and value is None]
     if nulls:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
 
 
 class ConfigControl:

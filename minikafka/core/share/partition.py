@@ -421,12 +421,21 @@ class SharePartition:
             done(code, message)
 
     def fence(self, code: ErrorCode) -> None:
-        """This broker no longer leads the partition, or the share coordinator has a newer leader: nothing here counts any more."""
+        """This broker no longer leads the partition, or the share coordinator has a newer leader: nothing here counts any more.
+
+        Acknowledgements whose write is under way wait for its result, as in Apache Kafka. If they were refused and yet stored, nobody would
+        get those records again, and nobody would know that they are acknowledged.
+        """
         waiting, self._waiting = self._waiting, {}
+        if self._under_way in waiting:
+            self._waiting[self._under_way] = waiting.pop(self._under_way)
         self._unwritten.clear()
-        for some in waiting.values():
-            for done in some:
-                done(code, code.text)
+        _answer(waiting, code)
+
+    def abandon(self, code: ErrorCode) -> None:
+        """Nobody will tell the result of the write under way."""
+        waiting, self._waiting = self._waiting, {}
+        _answer(waiting, code)
 
     # -- time and the log ----------------------------------------------------------------------------------------------
 
@@ -474,6 +483,12 @@ class SharePartition:
             del runs[:done]
             self._flight.forget_batches(self.start_offset)
             self._first_available = max(self._first_available, self.start_offset)
+
+
+def _answer(waiting: dict[int, list[Done]], code: ErrorCode) -> None:
+    for some in waiting.values():
+        for done in some:
+            done(code, code.text)
 
 
 def _target(run: Run, kind: int, rules: ShareRules) -> DeliveryState:
