@@ -58,7 +58,7 @@ BROKER_PROPERTIES = PropertyTable(
         _p("leader.imbalance.per.broker.percentage", "int", "10", "Percentage of non-preferred leaders from which a broker is rebalanced."),
         _p("broker.heartbeat.interval.ms", "int", "2000", "How often a broker sends a heartbeat to the controller.", low=1),
         _p("broker.session.timeout.ms", "int", "9000", "How long the controller waits for a heartbeat before it fences the broker.", low=1),
-        _p("initial.broker.registration.timeout.ms", "int", "60000", "How long a broker tries to register at start.", low=1),
+        _p("initial.broker.registration.timeout.ms", "int", "60000", "How long one attempt of a broker to register may take. It tries until it succeeds.", low=1),
         _p("controlled.shutdown.enable", "boolean", "true", "Whether the broker hands over its leaderships before it stops."),
         _p("num.replica.fetchers", "int", "1", "Fetchers per leader that this broker follows.", low=1, dynamic=True),
         _p("replica.lag.time.max.ms", "long", "30000", "How long a follower may lag before it leaves the in-sync set.", low=1),
