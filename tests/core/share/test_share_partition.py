@@ -376,37 +376,6 @@ def test_waiting_requests_fail_when_the_leadership_ends() -> None:
     assert world.partition.take_write() is None
 
 
-@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
-def test_acknowledgements_whose_write_is_under_way_get_its_result_when_the_leadership_ends(code: ErrorCode) -> None:
-    """Their members were told that they had failed, and yet they were stored, and nobody got those records again."""
-    world = World(end=10)
-    world.fetch()
-    world.is_held = True
-    sent = world.acknowledge(0, 4, ACCEPT)
-    write = world.partition.take_write()
-    later = world.acknowledge(5, 9, ACCEPT)
-    world.partition.fence(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    assert write is not None and (sent, later) == ([], [ErrorCode.NOT_LEADER_OR_FOLLOWER])
-    if code is ErrorCode.NONE:
-        world.partition.written(write.ticket)
-    else:
-        world.partition.failed(write.ticket, code, None, world.now_ms)
-    assert sent == [code]
-    world.partition.abandon(ErrorCode.UNKNOWN_SERVER_ERROR)
-    assert sent == [code]
-
-
-def test_nobody_waits_for_a_write_of_which_nobody_will_tell() -> None:
-    world = World(end=10)
-    world.fetch()
-    world.is_held = True
-    sent = world.acknowledge(0, 4, ACCEPT)
-    assert world.partition.take_write() is not None
-    world.partition.fence(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    world.partition.abandon(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    assert sent == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
-
-
 def test_aborted_records_are_not_given_out() -> None:
     world = World(end=30)
     fetched = Fetched(0, world.fetched(0).batches, [(10, 19)])
