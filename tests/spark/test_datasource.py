@@ -5,6 +5,7 @@ The tests with brokers are long: `pytest -m interop tests/spark`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -177,11 +178,12 @@ def test_a_killed_python_worker_writes_no_row_twice(session: Any, brokers: Proce
 
     def kill_a_worker() -> None:
         for process in psutil.Process(os.getpid()).children(recursive=True):
-            parent = process.parent()
-            if parent is not None and all("pyspark.daemon" in " ".join(one.cmdline()) for one in (process, parent)):
-                victims.append(process.pid)
-                process.send_signal(signal.SIGKILL)
-                return
+            with contextlib.suppress(psutil.Error):  # one that has ended, which its parent has not seen yet
+                parent = process.parent()
+                if parent is not None and all("pyspark.daemon" in " ".join(one.cmdline()) for one in (process, parent)):
+                    victims.append(process.pid)
+                    process.send_signal(signal.SIGKILL)
+                    return
 
     def progress(rows: int, share: float | None) -> None:
         if share and share < 1 and not victims:
