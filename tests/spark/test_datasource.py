@@ -27,6 +27,7 @@ from confluent_kafka import Producer  # noqa: E402
 from helpers import log_fault_clusters, log_faults  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
 
+from minikafka.spark import worker_daemon  # noqa: E402
 from minikafka.spark.datasource import BatchReader  # noqa: E402
 from minikafka.spark.engine_spark import SparkEngine  # noqa: E402
 from minikafka.spark.load import LoadOptions, run_load  # noqa: E402
@@ -180,7 +181,7 @@ def test_a_killed_python_worker_writes_no_row_twice(session: Any, brokers: Proce
         for process in psutil.Process(os.getpid()).children(recursive=True):
             with contextlib.suppress(psutil.Error):  # one that has ended, which its parent has not seen yet
                 parent = process.parent()
-                if parent is not None and all("pyspark.daemon" in " ".join(one.cmdline()) for one in (process, parent)):
+                if parent is not None and all(worker_daemon.__name__ in " ".join(one.cmdline()) for one in (process, parent)):
                     victims.append(process.pid)
                     process.send_signal(signal.SIGKILL)
                     return
