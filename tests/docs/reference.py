@@ -110,8 +110,8 @@ NO_BASELINE = "We have not run them on Apache Kafka's own brokers for comparison
 KAFKA_SUITE_IN_SHORT = """\
 [Apache Kafka's own tests](kafka-tests.md) run unchanged on minikafka processes: CLASSES classes with TESTS tests. PASS pass. INTERNALS
 access objects inside a broker, and so say nothing about minikafka. SAME fail in the same way on Apache Kafka 4.4.0, because they expect
-the behavior of 4.3. ABSENT test features that minikafka does not have: Kerberos, two-phase commit and tiered storage. TOO fail on
-Apache Kafka's own brokers, too. FAIL fail for other reasons, which the page lists."""
+the behavior of 4.3. ABSENT test features that minikafka does not have: Kerberos, two-phase commit and tiered storage. Tests
+that fail on Apache Kafka's own brokers, too: TOO. Tests that fail for other reasons, which the page lists: FAIL."""
 
 
 TOOLS = """\
