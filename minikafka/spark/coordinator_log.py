@@ -200,7 +200,7 @@ def share_state(key: bytes, value: bytes) -> tuple[CommittedOffset, str] | None:
     tagged = fields.tagged()
     fields.finish()
     if 0 in tagged and (completed := tagged[0].integer(4)) < -1:
-        raise FormatError(f"a share group has taken {completed} records behind offset {start}")
+        raise FormatError(f"the number of records that a share group has taken behind offset {start} is {completed}")
     return CommittedOffset(group, "", partition, reach, epoch, topic_id, True), f"{group}:{topic_id}:{partition}"
 
 

@@ -140,7 +140,11 @@ class ShareStateHandlers:
                 answer.partitions.append(result)
                 pairs.append((SharePartitionKey(request.group_id, topic.topic_id, requested.partition), requested, result))
         for key, requested, result in pairs:
-            self._ask(key, _parts(requested), ask, reply_to(result), what)
+            parts, reply = _parts(requested), reply_to(result)
+            if len(parts) == 1:
+                self._ask(key, parts, ask, reply, what)
+            else:  # to divide them was a long turn already
+                self._environment.supervisor.call_soon("the first part of a write", self._ask, key, parts, ask, reply, what)
 
     def _ask(self, key: SharePartitionKey, parts: list[Any], ask: _Ask, reply: Reply, what: str) -> None:
         """Ask for one part after the other, until one fails: those that are stored then do no harm, like a write whose answer is lost."""
