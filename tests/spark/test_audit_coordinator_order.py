@@ -228,7 +228,7 @@ HELD = [(3, 4, 2, 1), (5, 5, 0, 1), (9, 9, 4, 2)]
     ([share(0), update(leader=4), update(leader=3)], "fall from (0, 4) to (0, 3)"), ([share(0), update(leader=4), update(leader=-1)], ""),
     ([share(0), update(leader=4), share(0, 1), update(1)], ""), ([share(0), update(start=9), update(start=4)], ""),
     ([share(0, 1), update(1), update(0)], "the record at offset 2"), ([share(0, 1), update(0)], "behind the state of epoch 1"),
-    ([share(0, time=-2)], "a share group reads"), ([share(0, completed=-2)], "a share group has taken behind offset"), ([share(0, completed=9)], ""),
+    ([share(0, time=-2)], "a share group reads"), ([share(0, completed=-2)], "has taken behind offset"), ([share(0, completed=9)], ""),
     ([share(0, 4), (share(0)[0], None), share(0)], ""),
     ([share(0, batches=[(3, 5, 2, 1), (5, 6, 0, 1)])], "offsets 5 to 6"), ([share(0, batches=HELD[::-1])], "offsets 5 to 5"),
     ([share(0, batches=[(1, 4, 2, 1)])], "offsets 1 to 4"), ([share(0, batches=[(3, 4, 1, 1)])], "delivery state 1"),
