@@ -64,10 +64,11 @@ if __name__ == "__main__":
     parser.add_argument("--totals", type=Path, required=True)
     parser.add_argument("--frames", type=int, default=20_000, help="for each listener of three brokers, a round")
     parser.add_argument("--rounds", type=int, default=1_000_000)
+    parser.add_argument("--first-seed", type=int, default=1, help="of a new file, so that a campaign elsewhere does not throw the same")
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
     for _ in range(0 if options.show else options.rounds):
-        next_seed = max((one["seed"] for one in read(options.totals)), default=0) + 1
+        next_seed = max((one["seed"] for one in read(options.totals)), default=options.first_seed - 1) + 1
         at_commit = commit()
         add(options.totals, next_seed, at_commit, run(options.frames, next_seed))
     print(show(options.totals))
