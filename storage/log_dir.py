@@ -178,7 +178,8 @@ class LogDirectory:
                 self.is_clean = True
                 self.previous_broker_epoch = epoch
                 lost_files.loading(self.filesystem, self.path)
-            self._stopped = lost_files.read_segments(self.filesystem, self.path)
+            if epoch is not None or not lost_files.is_used_since(self.filesystem, self.path):
+                self._stopped = lost_files.read_segments(self.filesystem, self.path)
             points = self._read_checkpoint(checkpoint.RECOVERY_POINT_CHECKPOINT)
             if self.is_clean and not lost_files.has_recovery_points(self.filesystem, self.path, points):
                 self.is_clean, self.previous_broker_epoch = points is not None, -1

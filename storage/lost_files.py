@@ -14,7 +14,14 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
-from minikafka.storage.checkpoint import CLEAN_SHUTDOWN, INT64_MAX, RECOVERY_POINT_CHECKPOINT, read_clean_shutdown
+from minikafka.storage.checkpoint import (
+    CLEAN_SHUTDOWN,
+    INT64_MAX,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    read_clean_shutdown,
+)
 from minikafka.storage.errors import StorageError
 from minikafka.storage.filesystem import FileSystem, write_atomically
 from minikafka.storage.lost_marks import write_mark
@@ -73,8 +80,8 @@ def write_segments(filesystem: FileSystem, path: str, logs: Mapping[Key, Log], b
 
 
 def read_segments(filesystem: FileSystem, path: str) -> StoppedSegments | None:
-    """What `write_segments` wrote, if nothing has used the directory since; call it after `loading`. None if something has: a start has
-    loaded all logs. Empty if another broker stopped it, or if the file is not valid. Raises OSError."""
+    """What `write_segments` wrote; call it after `loading`. None if a start has loaded all logs since. Empty if another broker stopped the
+    directory, or if the file is not valid. Raises OSError."""
     epoch = read_clean_shutdown(filesystem, f"{path}/{LOADING}")
     if epoch is None:
         return None
@@ -86,6 +93,16 @@ def read_segments(filesystem: FileSystem, path: str) -> StoppedSegments | None:
                 found = document["segments"]
                 return StoppedSegments({key: found[key] for key in found if all(0 <= base <= INT64_MAX for base in found[key])})
     return StoppedSegments({})
+
+
+def is_used_since(filesystem: FileSystem, path: str) -> bool:
+    """Whether a broker has run since the clean stop although no start has loaded all logs: one that does not know the file, or one that
+    could not mark a loss for want of descriptors. It wrote checkpoints, and may have deleted segments or truncated logs. Raises OSError."""
+    if not filesystem.exists(f"{path}/{LOADING}"):
+        return False
+    begun_ms = filesystem.modified_ms(f"{path}/{LOADING}")
+    names = (REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
+    return any(filesystem.exists(f"{path}/{name}") and filesystem.modified_ms(f"{path}/{name}") > begun_ms for name in names)
 
 
 def loading(filesystem: FileSystem, path: str) -> None:

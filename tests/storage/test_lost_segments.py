@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -292,6 +293,26 @@ def test_a_crash_does_not_forget_the_loss(formatted: MemoryFileSystem, seed: int
         expected = lost[0], max(lost[1], log.segments.bases[0])
         assert is_whole or log.watermarks.lost == expected, (kind, log.segments.bases, log.watermarks.lost)
         assert log.watermarks.lost is None or again.previous_broker_epoch == -1
+
+
+@pytest.mark.parametrize("name", ["replication-offset-checkpoint", "recovery-point-offset-checkpoint", None])
+def test_what_another_broker_deleted_after_a_start_that_crashed_is_no_loss(tmp_path: Path, name: str | None) -> None:
+    """Apache Kafka does not know the file that a start leaves if it crashes while it loads. Its retention deletes segments then, and if it
+    crashes as well, the file is still there. Only the time of the checkpoints tells."""
+    disk, path = OsFileSystem(), str(tmp_path / "data")
+    format_directory(disk, path, META, T0)
+    directory = opened(disk, path=path)
+    append(directory.create_log(*KEY, TOPIC_ID, PLAIN, T0), 12)
+    directory.close(broker_epoch=EPOCH)
+    cut_off = LogDirectory(disk, path)
+    cut_off.open()
+    cut_off.abandon()
+    stopped_ns = (tmp_path / "data/.loading").stat().st_mtime_ns
+    if name is not None:
+        os.utime(tmp_path / "data" / name, ns=(stopped_ns, stopped_ns + 5_000_000_000))
+    (tmp_path / "data/t-0" / FIRST).unlink()
+    log = opened(disk, path=path).logs[KEY]
+    assert (log.watermarks.lost is None) == (name is not None)
 
 
 def is_continuous(log: Log) -> bool:
