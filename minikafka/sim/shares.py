@@ -1,5 +1,5 @@
 """S28: a share group (KIP-932) as its members and its leaders see it. What was accepted or rejected is never delivered again, a delivery
-that was acknowledged is never forgotten, and no record is left out."""
+that was acknowledged is never forgotten, no record is left out, and a record whose acknowledgement was refused is delivered again."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from minikafka.sim.dead_letters import DeadLetters
+from minikafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from minikafka.sim.attempts import Attempt, Place
     from minikafka.sim.node import SimNode
     from minikafka.sim.parts import Invariants
+
+#: With these errors, nothing of an acknowledgement is stored. After others the member cannot know.
+CERTAINLY_REFUSED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.INVALID_RECORD_STATE)
+
 
 class Shares:
     """The history of the share group."""
@@ -24,8 +29,10 @@ class Shares:
         self._settled: set[Place] = set()
         #: The largest delivery count at which a leader has confirmed a release.
         self._released: dict[Place, int] = {}
-        #: Records that may be archived: delivered as often as allowed, or with a final acknowledgement of unknown outcome.
-        self._perhaps_settled: set[Place] = set()
+        #: Records that may be archived, as they were delivered as often as allowed.
+        self._perhaps_archived: set[Place] = set()
+        #: Final acknowledgements of unknown outcome.
+        self._unknown: Counter[Place] = Counter()
         self.letters = DeadLetters(invariants)
         #: Outcome -> acknowledgements.
         self.outcomes: Counter[str] = Counter()
@@ -41,7 +48,7 @@ class Shares:
                 self.letters.delivered(place, run.delivery_count)
                 if run.delivery_count >= limit:
                     # Also a leader that has been replaced may archive it: its writes count until its successor has read the state.
-                    self._perhaps_settled.add(place)
+                    self._perhaps_archived.add(place)
                 if is_unaware and (place in self._settled or place in self._released):
                     continue
                 if place in self._settled:
@@ -64,12 +71,14 @@ class Shares:
         """A member is about to acknowledge a record."""
         self.letters.trying(attempt)
         if attempt.is_final:
-            self._perhaps_settled.add(attempt.place)
+            self._unknown[attempt.place] += 1
 
     def answered(self, attempts: list[Attempt], code: int) -> None:
         """A leader has answered acknowledgements."""
         for attempt in attempts:
             self.outcomes["refused" if code else "final" if attempt.is_final else "released"] += 1
+            if attempt.is_final and code in CERTAINLY_REFUSED:
+                self._unknown[attempt.place] -= 1
             if code:
                 continue
             self.letters.confirmed(attempt)
@@ -80,4 +89,5 @@ class Shares:
 
     def unsettled(self, places: Iterable[Place]) -> list[Place]:
         """The records that must still be delivered."""
-        return sorted(place for place in places if place not in self._settled and place not in self._perhaps_settled)
+        perhaps_settled = self._perhaps_archived | (+self._unknown).keys()
+        return sorted(place for place in places if place not in self._settled and place not in perhaps_settled)

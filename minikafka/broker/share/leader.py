@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.config.group_rules import BY_DURATION, duration_ms
+from minikafka.broker.share.persister import Failure
 from minikafka.broker.supervise import Ends
 from minikafka.core.share.acknowledgements import Acknowledgement
 from minikafka.core.share.partition import DeadLetter, Done, SharePartition, ShareRules, Write
@@ -272,7 +273,8 @@ class ShareLeader:
     def _give_up(self, held: HeldSharePartition, code: ErrorCode) -> None:
         self._drop(held, code)
         if held.core is not None:
-            held.core.abandon(code)
+            # The write under way may be stored.
+            held.core.abandon(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _lost(self, partition: Partition) -> None:
         for held in list(self._by_partition.get(partition, {}).values()):
@@ -370,13 +372,14 @@ class ShareLeader:
                 self._wake(held)
 
     async def _write(self, held: HeldSharePartition, core: SharePartition, write: Write) -> None:
-        code, message = ErrorCode.NONE, None
+        code, message, may_be_stored = ErrorCode.NONE, None, False
         for part in write.parts(BATCHES_AT_ONCE):
             if held.error is not None:
                 code = held.error
                 break
             result = await self._stored(held, core, part)
             code, message = ErrorCode(result.error_code), result.error_message
+            may_be_stored = may_be_stored or code is ErrorCode.NONE or (isinstance(result, Failure) and result.may_be_done)
             if code is not ErrorCode.NONE:
                 break
         if code is ErrorCode.NONE:
@@ -384,7 +387,9 @@ class ShareLeader:
             self._wake(held)
         else:
             reported = _REPORTED.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
-            core.failed(write.ticket, reported, message, self._clock.now_ms())
+            # NOT_LEADER_OR_FOLLOWER tells members that the records will be delivered again.
+            is_certain = reported is not ErrorCode.NOT_LEADER_OR_FOLLOWER or not may_be_stored
+            core.failed(write.ticket, reported if is_certain else ErrorCode.UNKNOWN_SERVER_ERROR, message, self._clock.now_ms())
             if reported in _FENCED and self._held.get(held.key) is held:
                 self._drop(held, reported)
         self.settle(held)

@@ -77,11 +77,15 @@ class SharePersister:
     async def ask_all(
         self, request_class: Any, group_id: str, topics: dict[bytes, list[Any]]
     ) -> dict[tuple[bytes, int], Any]:
-        """Partition results by topic id and partition. `topics`: the request's PartitionData by topic id."""
+        """Partition results by topic id and partition. `topics`: the request's PartitionData by topic id.
+
+        If a request was sent more than once, its failure is a `Failure`: an earlier request may have been carried out.
+        """
         clock = self._environment.clock
         deadline_ms, backoff_ms = clock.now_ms() + RETRY_MS_MAX, BACKOFF_MS
         pending = [(topic_id, data) for topic_id, partitions in topics.items() for data in partitions]
         results: dict[tuple[bytes, int], Any] = {}
+        repeated: set[tuple[bytes, int]] = set()
         await self._host.ensure_topic()
         while pending:
             for found in await asyncio.gather(*self._send_all(request_class, group_id, pending)):
@@ -89,8 +93,12 @@ class SharePersister:
             pending = [(topic_id, data) for topic_id, data in pending if _is_retriable(results[topic_id, data.partition])]
             if not pending or clock.now_ms() + backoff_ms > deadline_ms:
                 break
+            repeated.update((topic_id, data.partition) for topic_id, data in pending)
             await asyncio.sleep(backoff_ms / 1000)
             backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
+        for key in repeated:
+            if results[key].error_code != ErrorCode.NONE:
+                results[key] = Failure(ErrorCode(results[key].error_code), results[key].error_message, may_be_done=True)
         return results
 
     def _send_all(self, request_class: Any, group_id: str, requested: list[tuple[bytes, Any]]) -> list[asyncio.Future[Any]]:
@@ -134,11 +142,12 @@ class SharePersister:
 
 
 class Failure:
-    """The partition result when no answer arrived."""
+    """The partition result when no answer arrived, or when an answer does not tell whether an earlier request was carried out."""
 
-    def __init__(self, code: ErrorCode) -> None:
+    def __init__(self, code: ErrorCode, message: str | None = None, *, may_be_done: bool = False) -> None:
         self.error_code = code
-        self.error_message: str | None = code.text
+        self.error_message: str | None = code.text if message is None else message
+        self.may_be_done = may_be_done
 
 
 def _is_retriable(result: Any) -> bool:
