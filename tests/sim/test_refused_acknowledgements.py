@@ -1,5 +1,5 @@
-"""A share leader refuses an acknowledgement with NOT_LEADER_OR_FOLLOWER only if nothing of it is stored: its records are delivered again. In
-these seeds a leader or its share coordinator moves while an acknowledgement is being stored."""
+"""A share leader refuses an acknowledgement with NOT_LEADER_OR_FOLLOWER only if nothing of it is stored: its records are delivered again.
+In these seeds a leader or its share coordinator moves while an acknowledgement is being stored."""
 
 from __future__ import annotations
 
