@@ -37,9 +37,11 @@ class Client:
             self.command += ["--command-config", str(file)]
         self.process: subprocess.Popen[bytes] | None = None
         self._read, self._events = 0, list[dict[str, Any]]()
+        self._earlier = 0  # how many events earlier processes have told
 
     def start(self) -> None:
         """Start it; what an earlier process has told stays."""
+        self._earlier = len(self.events()) if self._path.exists() else 0
         with self._path.open("ab") as output, self._path.with_suffix(".err").open("ab") as errors:
             self.process = subprocess.Popen(self.command, stdout=output, stderr=errors, stdin=subprocess.DEVNULL)
 
@@ -63,7 +65,7 @@ class Client:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(PATIENCE_S)
-        assert "shutdown" in json.dumps(self.events()[-3:]), self.told()
+        assert "shutdown" in json.dumps(self.latest()[-3:]).lower(), self.told()
 
     def events(self, name: str = "") -> list[dict[str, Any]]:
         """What it has told, of one kind or all."""
@@ -74,6 +76,10 @@ class Client:
                 with contextlib.suppress(ValueError):
                     self._events.append(json.loads(line))
         return [event for event in self._events if not name or event.get("name") == name]
+
+    def latest(self) -> list[dict[str, Any]]:
+        """What its latest process has told."""
+        return self.events()[self._earlier :]
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until a condition comes true while this client lives. Raises RuntimeError if it ends before."""
