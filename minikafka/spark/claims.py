@@ -22,11 +22,11 @@ from minikafka.spark.metadata_copies import (
 from minikafka.spark.metadata_fields import UnknownRecordError
 from minikafka.spark.metadata_log import (
     METADATA_TOPIC,
-    NO_DIRECTORY,
     ClusterImage,
     PartitionClaim,
     read_trail,
 )
+from minikafka.spark.metadata_partitions import NO_DIRECTORY
 from minikafka.spark.metadata_snapshots import check_snapshots
 from minikafka.spark.metadata_trail import Trail
 from minikafka.spark.metadata_whole import contradictions

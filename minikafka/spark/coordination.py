@@ -31,15 +31,17 @@ from minikafka.spark.coordinator_log import (
     group_of,
     home_of,
     is_known,
+    is_state,
     latest_records,
     overdue,
     share_state,
     transaction_state,
 )
 from minikafka.spark.coordinator_order import OrderError, check_end, check_order
+from minikafka.spark.coordinator_places import Named, beyond, digest_of, lost_states
 from minikafka.spark.coordinator_whole import Whole
 from minikafka.spark.findings import WARNING, Finding, FindingList
-from minikafka.spark.group_records import Held, check_group_record, held_alone
+from minikafka.spark.group_records import Held, Values, held_alone, held_of, read_group_record
 from minikafka.spark.held_twice import Holdings, held_twice, of_two_ids, of_two_types, type_of
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.metadata_state import NEXT_PRODUCER_ID
@@ -48,6 +50,7 @@ from minikafka.spark.sources import UNBOUNDED, Plan, SegmentTask
 from minikafka.spark.views import ReplicaView, replica_unreadable
 
 Key = tuple[str, int]
+Parsed = tuple[str, CommittedOffset | Held | TransactionState | None, Values | None]
 FINDINGS_A_TASK = 1000
 #: The last marker of a producer in a log, and a transaction that a coordinator decided.
 MARKER = np.dtype([("producer", "i8"), ("epoch", "i2"), ("kind", "i1"), ("offset", "i8")])
@@ -120,6 +123,7 @@ class CoordinatorFacts:
     #: The largest producer id that a transactional id has, had or will have; -1 none.
     newest_producer: int = -1
     decided: list[tuple[int, int, int]] = field(default_factory=list)
+    named: Named = field(default_factory=Named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,15 +208,54 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
     undecoded: dict[int, str] = {}
     holdings, types, producers, whole = Holdings(), Holdings(), Holdings(), Whole(source.key[0])
 
-    def read(offset: int, key: bytes, value: bytes | None) -> tuple[str, CommittedOffset | Held | TransactionState | None]:
+    states: list[bytes] = []
+
+    def read(offset: int, key: bytes, value: bytes | None) -> Parsed:
         try:
             found = _parsed(source.key[0], key, value)
         except FormatError as error:
             facts.findings.add(_finding(source, "coordinator-record", f"the record at offset {offset} cannot be read: {error}", offset))
-            return "", None
+            return "", None, None
         if value is None:
             whole.add(offset, key, value)
+        elif found[2] is not None:
+            facts.named.add_record(offset, key, found[0], found[2])
         return found
+
+    for offset, key, value in latest_records(
+        source.tasks, source.end, source.skipped, source.records, source.size_bytes, undecoded, read, _follower(source, facts)
+    ):
+        name, found, fields = read(offset, key, value)
+        if name:
+            whole.add(offset, key, value, fields)
+        if fields is not None:
+            facts.named.add_latest(key, name, fields)
+        if (of_type := _type(source, key, name)) is not None:
+            types.add(offset, of_type)
+        if isinstance(found, CommittedOffset):
+            _keep_commit(facts, found)
+            if found.is_of_share_group:
+                facts.named.add(offset, found.group, found.topic_id, found.partition)
+                states += [digest_of(name)] if is_state(key) else []
+        elif isinstance(found, Held):
+            holdings.add(offset, found)
+        elif found is not None:
+            _keep_state(facts, offset, found)
+            producers.add(offset, _producer_of(found))
+        if name and source.size and home_of(name, source.size) != source.key[1] and name not in misplaced:
+            misplaced.add(name)
+            kind = {GROUPS: "group", SHARE_GROUPS: "share partition"}.get(source.key[0], "transactional id")
+            text = f"{kind} {name} belongs to partition {home_of(name, source.size)} of {source.size}: "
+            facts.findings.add(_finding(source, "coordinator-place", text + "its coordinator does not look for it here", offset))
+    facts.named.tasks, facts.named.states = whole.topologies.largest(), b"".join(states)
+    for found_undecoded in _undecoded(source, undecoded):
+        facts.findings.add(found_undecoded)
+    for offset, text in (*_alone(source, holdings, types, producers), *(_contradictions(source, whole) if source.is_settled else ())):
+        facts.findings.add(_finding(source, "coordinator-record", text, offset))
+
+
+def _follower(source: Source, facts: CoordinatorFacts) -> Callable[[int, bytes, bytes, bytes | None], None]:
+    """Checks each record that replaces another one."""
 
     def follow(offset: int, key: bytes, before: bytes, after: bytes | None) -> None:
         try:
@@ -225,30 +268,7 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
             text = f"the record at offset {offset}, of {group_of(key)}, cannot follow the one before: {error}"
             facts.findings.add(_finding(source, "coordinator-record", text, offset))
 
-    for offset, key, value in latest_records(
-        source.tasks, source.end, source.skipped, source.records, source.size_bytes, undecoded, read, follow
-    ):
-        name, found = read(offset, key, value)
-        if name:
-            whole.add(offset, key, value)
-        if (of_type := _type(source, key, name)) is not None:
-            types.add(offset, of_type)
-        if isinstance(found, CommittedOffset):
-            _keep_commit(facts, found)
-        elif isinstance(found, Held):
-            holdings.add(offset, found)
-        elif found is not None:
-            _keep_state(facts, offset, found)
-            producers.add(offset, _producer_of(found))
-        if name and source.size and home_of(name, source.size) != source.key[1] and name not in misplaced:
-            misplaced.add(name)
-            kind = {GROUPS: "group", SHARE_GROUPS: "share partition"}.get(source.key[0], "transactional id")
-            text = f"{kind} {name} belongs to partition {home_of(name, source.size)} of {source.size}: "
-            facts.findings.add(_finding(source, "coordinator-place", text + "its coordinator does not look for it here", offset))
-    for found_undecoded in _undecoded(source, undecoded):
-        facts.findings.add(found_undecoded)
-    for offset, text in (*_alone(source, holdings, types, producers), *(_contradictions(source, whole) if source.is_settled else ())):
-        facts.findings.add(_finding(source, "coordinator-record", text, offset))
+    return follow
 
 
 def _alone(source: Source, holdings: Holdings, types: Holdings, producers: Holdings) -> Iterator[tuple[int, str]]:
@@ -289,8 +309,8 @@ def _contradictions(source: Source, whole: Whole) -> Iterator[tuple[int, str]]:
 
     def read(offset: int, key: bytes, value: bytes | None) -> None:
         with contextlib.suppress(FormatError):  # the first reading reported it
-            name, _ = _parsed(source.key[0], key, value)
-            again.add(offset, key, value)
+            name, _, fields = _parsed(source.key[0], key, value)
+            again.add(offset, key, value, fields)
             if offset in suspects:
                 names[offset] = name.partition(":")[0]
 
@@ -311,23 +331,22 @@ def _held(source: Source, what: Callable[[bytes, bytes], Held | None]) -> Iterat
                 yield offset, held
 
 
-def _parsed(topic: str, key: bytes, value: bytes | None) -> tuple[str, CommittedOffset | Held | TransactionState | None]:
-    """(the name by which the coordinator is found, what the record says, if anything is made of it); "" for a key that is passed over.
-    Raises FormatError."""
+def _parsed(topic: str, key: bytes, value: bytes | None) -> Parsed:
+    """(the name by which the coordinator is found, what the record says, if anything is made of it, the fields of a group's record); "" for
+    a key that is passed over. Raises FormatError."""
     if not is_known(topic, key):
-        return "", None
+        return "", None, None
     name = group_of(key)
-    if topic == GROUPS:
-        check_group_record(key, value)
+    fields = read_group_record(key, value) if topic == GROUPS else None
     if value is None:
         check_key(topic, key)
-        return name, None
+        return name, None, None
     if topic == GROUPS:
-        return name, committed_offset(key, value) or held_alone(key, value)
+        return name, committed_offset(key, value) if fields is None else held_of(key, fields), fields
     if topic == SHARE_GROUPS:
         found = share_state(key, value)
-        return ("", None) if found is None else (found[1], found[0])
-    return name, transaction_state(key, value)
+        return ("", None, None) if found is None else (found[1], found[0], None)
+    return name, transaction_state(key, value), None
 
 
 def _finding(source: Source, check: str, text: str, offset: int) -> Finding:
@@ -371,6 +390,7 @@ def check_coordinators(plan: Plan, results: list[PartitionResult], seen: dict[Ke
     finished: set[int] = set()
     producers = {key: one.newest_producer for key, one in seen.items()}
     owners: dict[Key, set[int]] = {}
+    named: dict[Key, Named] = {}
     decided: list[tuple[int, int, int]] = []
     opened = {producer for one in seen.values() for producer in one.opened}
     ids = plan.image.topic_ids() if plan.image is not None else {}
@@ -381,6 +401,9 @@ def check_coordinators(plan: Plan, results: list[PartitionResult], seen: dict[Ke
         producers[key] = max(producers[key], facts.newest_producer)
         if ("coordinator-place", WARNING) not in facts.findings.counts:  # one that moved stands in two partitions
             owners[key] = {*facts.finished, *(state.producer_id for _, state in facts.undecided)}
+        else:
+            facts.named.initialized.clear()
+        named[key] = facts.named
         for commits in facts.commits.values():
             findings += _commit_findings(plan, ids, seen, *commits)
         for offset, state in facts.undecided:
@@ -391,6 +414,8 @@ def check_coordinators(plan: Plan, results: list[PartitionResult], seen: dict[Ke
     findings += _unknown_transactions(plan, seen, undecided, finished - undecided)
     findings += _other_ends(seen, np.sort(np.array(decided, DECISION)))
     findings += _unallocated(plan, producers)
+    if all(directory.clean for directory in plan.directories):  # otherwise there is more since the metadata was read
+        findings += [*beyond(plan.image, named), *lost_states(plan.image, named, {key for key, one in seen.items() if one.is_read})]
     findings += _ids_twice(owners)
     by_key = {(one.topic, one.partition): one for one in results}
     for finding in findings:

@@ -123,6 +123,11 @@ def is_known(topic: str, key: bytes) -> bool:
     return kind in _KNOWN[topic]
 
 
+def is_state(key: bytes) -> bool:
+    """Whether a key of `__share_group_state` is that of a whole state, not of a change."""
+    return int.from_bytes(key[:2], "big", signed=True) == SHARE_SNAPSHOT
+
+
 def group_of(key: bytes) -> str:
     """The group id in a key of `__consumer_offsets`. Raises FormatError."""
     fields = Fields(key)
@@ -157,7 +162,7 @@ def committed_offset(key: bytes, value: bytes) -> CommittedOffset | None:
 
 
 def check_key(topic: str, key: bytes) -> None:
-    """Read the key of a tombstone to its end; check_group_record reads those of other records of groups. Raises FormatError."""
+    """Read the key of a tombstone to its end; read_group_record reads those of other records of groups. Raises FormatError."""
     fields = Fields(key)
     kind = fields.integer(2)
     if topic == SHARE_GROUPS and kind in {SHARE_SNAPSHOT, SHARE_UPDATE}:

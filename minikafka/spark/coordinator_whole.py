@@ -1,5 +1,6 @@
 """What the latest records of a coordinator's partition cannot say together: members of a group that was removed, epochs ahead of their
-group's, changes of a share partition's state without the state.
+group's, two static members of one name, two members that are to hold one partition, tasks of no topology, changes of a share partition's
+state without the state.
 
 Only 40 bytes are kept of each record, as a coordinator may have millions, and they are held against each other in slices: equal hashes
 say that names may be equal.
@@ -15,7 +16,21 @@ import numpy as np
 
 from minikafka.spark.claims import GROUPS, SHARE_GROUPS
 from minikafka.spark.coordinator_log import SHARE_SNAPSHOT, SHARE_UPDATE
-from minikafka.spark.group_records import CURRENT, EPOCHS, FAMILIES, MEMBERS, TARGETS, TYPES
+from minikafka.spark.group_records import (
+    CURRENT,
+    EPOCHS,
+    FAMILIES,
+    MEMBERS,
+    TARGETS,
+    TOPOLOGY,
+    TYPES,
+    Held,
+    Values,
+    named_tasks,
+    to_hold_alone,
+)
+from minikafka.spark.group_topologies import Topologies
+from minikafka.spark.held_twice import Holdings
 from minikafka.spark.metadata_fields import Fields
 
 Rows = np.ndarray[Any, Any]
@@ -34,9 +49,10 @@ class Whole:
     def __init__(self, topic: str) -> None:
         self._topic = topic
         self._rows = array("q")
+        self._names, self._targets, self.topologies = Holdings(), Holdings(), Topologies()
 
-    def add(self, offset: int, key: bytes, value: bytes | None) -> None:
-        """Add the latest record of a key, which can be read. A tombstone has no value."""
+    def add(self, offset: int, key: bytes, value: bytes | None, found: Values | None = None) -> None:
+        """Add the latest record of a key, which can be read. A tombstone has no value. `found`: the fields of a group's record."""
         kind = int.from_bytes(key[:2], "big")
         if self._topic == SHARE_GROUPS and kind in {SHARE_SNAPSHOT, SHARE_UPDATE}:
             role = _REMOVED if value is None else _OWNER if kind == SHARE_SNAPSHOT else _PART
@@ -49,6 +65,18 @@ class Whole:
             role = role if value is not None else _LEFT if role == _MEMBER else _REMOVED
             epoch = Fields(value, 2).integer(4) if value is not None and kind in EPOCHS | CURRENT else _NONE
             self._append((group, family), role, (group, member, family), epoch, offset)
+            if found is not None:
+                self._add_fields(offset, kind, (group, family), found)
+
+    def _add_fields(self, offset: int, kind: int, owner: tuple[bytes, int], found: Values) -> None:
+        name = f"{owner[1]} {owner[0]!r}"
+        if kind in MEMBERS and found.get("instance") is not None:
+            self._names.add(offset, Held(name, "", [(found["instance"], 0)]))
+        self._targets.add(offset, Held(name, "", list(to_hold_alone(kind, found))))
+        if kind == TOPOLOGY:
+            self.topologies.add(offset, hash(owner), found)
+        for subtopology, number in named_tasks(kind, found):
+            self.topologies.add_task(offset, hash(owner), subtopology, number)
 
     def _append(self, owner: object, role: int, member: object, epoch: int, offset: int) -> None:
         self._rows.extend((hash(owner), role, hash(member), epoch, offset))
@@ -67,7 +95,10 @@ class Whole:
             found |= dict.fromkeys(_of_others(rows), "is of somebody who is no member")
         for rows in _slices(table, "owner"):
             found |= self._of_owners(rows)
-        return found
+        found |= dict.fromkeys(_later_ones(self._names), "is of a second member with one group.instance.id")
+        twice = {offset for _, offset in _settled_targets(table, self._targets)}
+        found |= dict.fromkeys(twice, "is to give a member what another member is to have")
+        return found | dict.fromkeys(self.topologies.strange_tasks(), "gives a task of a subtopology that its group does not have")
 
     def _of_owners(self, rows: dict[str, Rows]) -> dict[int, str]:
         """What contradicts its group or share partition. `rows`: all of some owners."""
@@ -106,6 +137,35 @@ def _of_others(rows: dict[str, Rows]) -> list[int]:
     apart = ~_places(members, target["member"])[1]
     left = zip(target["member"][apart].tolist(), target["offset"][apart].tolist(), strict=True)
     return found + [offset for member, offset in left if gone.get(member, -1) > offset]
+
+
+def _later_ones(names: Holdings) -> Iterator[int]:
+    """Offsets of records of what stands in an earlier one, too: a static member that comes back replaces the one before in one batch."""
+    first: dict[int, int] = {}
+    for number, offset in sorted(names.suspects()):
+        if first.setdefault(number, offset) != offset:
+            yield offset
+
+
+def _settled_targets(table: Rows, targets: Holdings) -> Iterator[tuple[int, int]]:
+    """(hash, offset) of targets that another member has, too. An assignment may be written in several batches, the epoch of all behind
+    them, and a member that left may have its target still."""
+    suspects = targets.suspects()
+    if not suspects:
+        return
+    offsets = np.fromiter({offset for _, offset in suspects}, np.int64)
+    of_targets = table[np.isin(table[:, 4], offsets) & (table[:, 1] == _TARGET)]
+    owner_of = {int(row[4]): (int(row[0]), int(row[2])) for row in of_targets}
+    chosen = table[np.isin(table[:, 0], of_targets[:, 0])]
+    members = set(chosen[chosen[:, 1] == _MEMBER][:, 2].tolist())
+    assigned: dict[int, int] = {}
+    for row in chosen[chosen[:, 1] == _ASSIGNED]:
+        assigned[int(row[0])] = max(int(row[4]), assigned.get(int(row[0]), -1))
+    first: dict[int, int] = {}
+    for number, offset in sorted(suspects):
+        owner, member = owner_of.get(offset, (0, 0))
+        if member in members and offset < assigned.get(owner, -1) and first.setdefault(number, offset) != offset:
+            yield number, offset
 
 
 def _of_earlier_states(owners: dict[str, Rows], parts: dict[str, Rows], at: Rows, is_there: Rows) -> dict[int, str]:

@@ -46,6 +46,7 @@ _REMEDIES = {
     ("quorum-state",): "remove the node from the quorum and format it again: it fetches the log from the leader.",
     ("group-offset",): "reset the group's offset (minikafka consumer-groups --reset-offsets, kafka-consumer-groups.sh --reset-offsets).",
     ("txn-decision",): "keep all copies; a missing end: kafka-transactions.sh find-hanging, then write it as the coordinator decided.",
+    ("share-state",): "keep all copies: an older one may have the state. Until it is found, set where the share group begins.",
     ("txn-open",): "kafka-transactions.sh find-hanging, then abort.",
     ("epoch-checkpoint", "epoch-checkpoint-format"): "copy the partition again from another replica.",
     ("replica-twice",): "determine which of the two is current (newest leader epoch, longest log) and move the other out of log.dirs.",
@@ -132,6 +133,7 @@ _CHECKS = (
         "A group or transactional id is stored in a partition where its coordinator does not look: partitions were swapped or added.",
     ),
     Check("coordinator-record", ERROR, "A record of a coordinator's log cannot be read: the coordinator does not load that partition."),
+    Check("share-state", ERROR, "The state of a share partition, which was written, is gone: its group starts anew there."),
     Check("epoch-checkpoint-format", ERROR, "The leader epoch checkpoint cannot be read: the broker takes the log directory offline."),
     Check(
         "epoch-checkpoint",

@@ -7,7 +7,7 @@ value (CoordinatorLoaderImpl), and passes over kinds that it does not know.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +92,18 @@ TOGETHER: dict[int, list[tuple[str, ...]]] = {
 }  # fmt: skip
 #: Lists of what a member holds alone: standby and warm-up tasks are held by several.
 ALONE: dict[int, tuple[str, str]] = {CONSUMER_CURRENT: ("assigned", "pending"), STREAMS_CURRENT: ("active", "active, pending")}
+#: Lists of what a member is to hold alone.
+TO_HOLD_ALONE: dict[int, tuple[str, ...]] = {7: ("target",), 21: ("active",)}
+#: Lists of partitions that there are, and of tasks, of which subtopologies tell.
+PARTITION_COUNTS, STATES_OF_SHARES, TOPOLOGY = 4, 15, 23
+NAMING: dict[int, tuple[str, ...]] = {
+    7: ("target",), CONSUMER_CURRENT: ("assigned", "pending"), 13: ("target",), SHARE_CURRENT: ("assigned",),
+    STATES_OF_SHARES: ("initializing", "initialized"),
+}  # fmt: skip
+NAMING_TASKS: dict[int, tuple[str, ...]] = {
+    21: ("active", "standby", "warmup"),
+    STREAMS_CURRENT: ("active", "standby", "warmup", "active, pending", "standby, pending", "warmup, pending"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,34 +116,67 @@ class Held:
 
 
 def held_alone(key: bytes, value: bytes) -> Held | None:
-    """What a record says that check_group_record has read; None for other kinds of records. Raises FormatError."""
-    fields = Fields(key)
-    kind = fields.integer(2)
+    """What a record says that read_group_record has read; None for other kinds of records. Raises FormatError."""
+    kind = kind_of(key)
+    return held_of(key, _flexible(Fields(value, 2), LAYOUTS[kind])) if kind in ALONE else None
+
+
+def held_of(key: bytes, found: Values) -> Held | None:
+    """The same, of a record whose fields were read."""
+    kind = kind_of(key)
     if kind not in ALONE:
         return None
+    fields = Fields(key, 2)
     group, member = (fields.raw(fields.integer(2)).decode("utf-8", "replace") for _ in range(2))
-    found = _flexible(Fields(value, 2), LAYOUTS[kind])
-    return Held(group, member, [(one["id"], number) for name in ALONE[kind] for one in found[name] for number in one["partitions"]])
+    return Held(group, member, list(_places(found, ALONE[kind])))
 
 
-def check_group_record(key: bytes, value: bytes | None) -> None:
-    """Read a record of a group. Raises FormatError if its coordinator could not, or would never have written it."""
+def kind_of(key: bytes) -> int:
+    """The kind of a record of a group, from its key."""
+    return int.from_bytes(key[:2], "big")
+
+
+def _places(found: Values, names: Iterable[str]) -> Iterator[tuple[str, int]]:
+    return ((one["id"], number) for name in names for one in found[name] for number in one["partitions"])
+
+
+def named_partitions(kind: int, found: Values) -> Iterator[tuple[str, int]]:
+    """(topic id, partition) of what a record of this kind says that there is."""
+    if kind == PARTITION_COUNTS:
+        yield from ((one["id"], one["count"] - 1) for one in found["topics"])
+    yield from _places(found, NAMING.get(kind, ()))
+
+
+def named_tasks(kind: int, found: Values) -> Iterator[tuple[str, int]]:
+    """(subtopology, the largest number of its tasks) in a member's record of a streams group."""
+    for name in NAMING_TASKS.get(kind, ()):
+        yield from ((one["id"], max(one["partitions"], default=-1)) for one in found[name])
+
+
+def to_hold_alone(kind: int, found: Values) -> Iterator[tuple[str, int]]:
+    """(topic id or subtopology, partition) of what a member is to hold alone."""
+    return _places(found, TO_HOLD_ALONE.get(kind, ()))
+
+
+def read_group_record(key: bytes, value: bytes | None) -> Values | None:
+    """Read a record of a group. None: it has no fields that count here. Raises FormatError if its coordinator could not read it, or would
+    never have written it."""
     fields = Fields(key)
     kind = fields.integer(2)
     if kind < 0:
         raise FormatError(f"a key has the unknown kind {kind}")
     if kind != CLASSIC and kind not in LAYOUTS:
-        return
+        return None
     for _ in range(2 if kind in NAMED_TWICE else 1):
         fields.raw(fields.integer(2))
     fields.finish()
     if value is None:
-        return
+        return None
     fields = Fields(value)
     version = fields.integer(2)
     if kind == CLASSIC:
         _check_classic(fields, version)
-        return
+        return None
     if version:
         raise FormatError(f"a group's record of kind {kind} has the unknown version {version}")
     found = _flexible(fields, LAYOUTS[kind])
@@ -144,6 +189,7 @@ def check_group_record(key: bytes, value: bytes | None) -> None:
         _check_partitions([one for name in names for one in found[name]])
     if kind in STATES:
         _check_current(kind, found)
+    return found
 
 
 def _check_current(kind: int, found: Values) -> None:
@@ -214,7 +260,7 @@ def _check_classic(fields: Fields, version: int) -> None:
 
 
 def generation_of(value: bytes) -> int:
-    """The generation of a classic group, whose value check_group_record has read."""
+    """The generation of a classic group, whose value read_group_record has read."""
     fields = Fields(value)
     if fields.integer(2) >= FLEXIBLE_CLASSIC:
         fields.nullable_string()

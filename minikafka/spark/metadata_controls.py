@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.metadata_fields import Fields, UnknownRecordError
+from minikafka.spark.metadata_partitions import MIGRATING, is_reserved
 
 LEADER_CHANGE, SNAPSHOT_HEADER, SNAPSHOT_FOOTER, KRAFT_VERSION, KRAFT_VOTERS = 2, 3, 4, 5, 6
 #: The newest level, and the newest version of the record.
@@ -85,6 +86,8 @@ def voters_in(value: bytes) -> Voters:
             fields.string(), fields.string(), fields.integer(2), fields.tagged()
         levels = fields.integer(2), fields.integer(2)
         fields.tagged(), fields.tagged()
+        if found[node] != MIGRATING and is_reserved(found[node]):
+            raise FormatError(f"voter {node} has the directory {found[node]}, whose id is reserved")
         if int(node) < 0 or not 0 <= levels[0] <= levels[1]:  # SupportedVersionRange
             raise FormatError(f"voter {node} supports the levels {levels[0]} to {levels[1]} of kraft.version")
     fields.tagged()

@@ -27,8 +27,16 @@ from minikafka.spark.metadata_controls import (
     kind_of,
 )
 from minikafka.spark.metadata_fields import Fields, UnknownRecordError
-from minikafka.spark.metadata_partitions import TRANSACTION_KINDS, Transactions, is_recovering, keep_past, places_of
-from minikafka.spark.metadata_registrations import Registration, changed, check_registered, check_requested, known_broker, registration
+from minikafka.spark.metadata_partitions import MIGRATING, TRANSACTION_KINDS, Transactions, is_recovering, keep_past, places_of
+from minikafka.spark.metadata_registrations import (
+    Registration,
+    changed,
+    check_epoch,
+    check_registered,
+    check_requested,
+    known_broker,
+    registration,
+)
 from minikafka.spark.metadata_topics import add_topic, known_topic, pop_topic
 from minikafka.spark.metadata_trail import EntryName, Trail, TrailWriter
 from minikafka.spark.records import decode_records
@@ -54,8 +62,6 @@ IN_SNAPSHOTS = {REGISTER_BROKER, TOPIC, PARTITION, CONFIG, ZOOKEEPER_MIGRATION, 
 PARTITION_TAGS, PARTITION_CHANGE_TAGS = {0: 0, 1: 2, 2: 2}, {6: 2, 7: 2, 8: 1}
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 _TOPIC, _PARTITION, _BROKER, _OTHER = "topic", "partition", "broker", "other"
-MIGRATING = "AAAAAAAAAAAAAAAAAAAAAA"
-NO_DIRECTORY = frozenset({MIGRATING, "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +225,7 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
     elif kind == CONFIG:
         _config(image, fields, offset)
     elif kind in {REGISTER_BROKER, BROKER_CHANGE, UNREGISTER_BROKER, FENCE_BROKER, UNFENCE_BROKER}:
-        _of_broker(image, kind, fields, version)
+        _of_broker(image, kind, fields, version, offset)
     elif kind == CLEAR_ELR:
         _clear_elr(image, fields.string())
         fields.tagged()
@@ -243,11 +249,13 @@ def _config(image: ClusterImage, fields: Fields, offset: int) -> None:
         image.default_policies.setdefault(setting or "", offset)
 
 
-def _of_broker(image: ClusterImage, kind: int, fields: Fields, version: int) -> None:
+def _of_broker(image: ClusterImage, kind: int, fields: Fields, version: int, offset: int) -> None:
     node = str(fields.integer(4))
     image.touch(_BROKER, node)
     if kind == REGISTER_BROKER:
-        _register(image, node, registration(fields, version))
+        new = registration(fields, version)
+        check_epoch(node, new, offset)
+        _register(image, node, new)
         return
     before = known_broker(image.brokers, node, fields.integer(8))
     if kind == BROKER_CHANGE:
@@ -470,6 +478,8 @@ def from_snapshot(path: str, name: str) -> ClusterImage:
     if changing := set(kinds) - IN_SNAPSHOTS:
         raise FormatError(f"it has a record of type {min(changing)}, which changes what others say")
     image.begin = image.end_offset = int(name[:20])
+    if later := [node for node, one in image.brokers.items() if one.epoch >= image.end_offset]:
+        raise FormatError(f"broker {later[0]} is registered in an epoch that begins behind its end")
     held = sum(1 for _ in image.entry_names())
     if held < len(kinds) - kinds.count(ZOOKEEPER_MIGRATION) and image.end_offset > 0:
         raise FormatError(f"of its {counted(len(kinds), 'record')} some say again what others say")

@@ -3,6 +3,7 @@ LeaderRecoveryState, OffsetControlManager)."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,7 +12,10 @@ from minikafka.counted import counted
 from minikafka.spark.logformat import FormatError
 
 TRANSACTION_KINDS = BEGIN_TRANSACTION, END_TRANSACTION, ABORT_TRANSACTION = 23, 24, 25
-UNASSIGNED = "AAAAAAAAAAAAAAAAAAAAAQ"
+MIGRATING, UNASSIGNED, LOST = (f"AAAAAAAAAAAAAAAAAAAAA{last}" for last in "AQg")
+#: What stands in place of a partition's directory that is unknown, not chosen yet, or offline (DirectoryId).
+NO_DIRECTORY = frozenset({MIGRATING, UNASSIGNED, LOST})
+RESERVED_DIRECTORIES = 100
 _RECOVERED, _RECOVERING, _UNCHANGED = 0, 1, -1
 
 
@@ -24,6 +28,11 @@ def is_recovering(state: int, before: bool | None = None) -> bool:
     return state == _RECOVERING
 
 
+def is_reserved(directory: str) -> bool:
+    """Whether no log directory has this id (DirectoryId.reserved)."""
+    return int.from_bytes(base64.urlsafe_b64decode(directory + "=="), "big") < RESERVED_DIRECTORIES
+
+
 def places_of(replicas: tuple[str, ...], before: tuple[str, ...], places: tuple[str, ...], said: tuple[str, ...]) -> tuple[str, ...]:
     """The directories of a partition's replicas. `before`, `places`: the replicas and directories that it had. `said`: the directories in
     the record, if any. Raises FormatError."""
@@ -32,6 +41,8 @@ def places_of(replicas: tuple[str, ...], before: tuple[str, ...], places: tuple[
     elif places and replicas != before:
         held = dict(zip(before, places, strict=True))
         places = tuple(held.get(node, UNASSIGNED) for node in replicas)
+    if wrong := [place for place in places if place not in NO_DIRECTORY and is_reserved(place)]:
+        raise FormatError(f"a replica is in the directory {wrong[0]}, whose id is reserved")
     if places and len(places) != len(replicas):
         raise FormatError(f"a partition has {counted(len(replicas), 'replica')} in {counted(len(places), 'directory', 'directories')}")
     return places

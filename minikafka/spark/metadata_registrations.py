@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.metadata_fields import Fields, UnknownRecordError
+from minikafka.spark.metadata_partitions import is_reserved
 
 FENCED, UNFENCED, SHUTTING_DOWN = 1, -1, 1
 #: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL (SecurityProtocol).
@@ -69,15 +70,25 @@ def known_broker(brokers: Mapping[str, Registration], node: str, epoch: int) -> 
 
 def check_registered(brokers: Mapping[str, Registration], node: str, new: Registration) -> None:
     """Check a registration against those that there are, before it takes its place. Raises FormatError: a controller ends where two brokers
-    have one directory (ClusterControlManager.updateDirectories), and a broker's epoch is an offset of the log, which grows."""
+    have one directory (ClusterControlManager.updateDirectories), a broker's epoch is an offset of the log, which grows, and no broker is
+    registered with a directory id that is reserved (ClusterControlManager.registerBroker)."""
     before = brokers.get(node)
     if int(node) < 0 or (before is not None and new.epoch < before.epoch):
         text = "" if before is None else f", after epoch {before.epoch}"
         raise FormatError(f"broker {node} is registered in epoch {new.epoch}{text}")
+    if wrong := [place for place in (*new.directories, *new.cordoned) if is_reserved(place)]:
+        raise FormatError(f"broker {node} is registered with the directory {wrong[0]}, whose id is reserved")
     others = {place: other for other, one in brokers.items() if other != node for place in one.directories}
     for number, place in enumerate(new.directories):
         if place in others or place in new.directories[:number]:
             raise FormatError(f"broker {node} is registered with directory {place}, which broker {others.get(place, node)} has already")
+
+
+def check_epoch(node: str, new: Registration, offset: int) -> None:
+    """Check the epoch of a broker that a record at this offset registers, -1 unknown: it is the offset at which the controller was about to
+    write when the broker first asked (QuorumController.registerBroker). Raises FormatError."""
+    if 0 <= offset < new.epoch:
+        raise FormatError(f"broker {node} is registered at {offset} in epoch {new.epoch}, which is the offset of a later record")
 
 
 def check_requested(brokers: Mapping[str, Registration], fields: Fields) -> None:

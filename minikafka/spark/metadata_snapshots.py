@@ -18,6 +18,7 @@ from minikafka.spark.metadata_log import (
     snapshots_of,
     state_of,
 )
+from minikafka.spark.metadata_partial import contradictions
 from minikafka.spark.metadata_registrations import Registration
 
 
@@ -31,6 +32,8 @@ def check_snapshots(path: str) -> Iterator[Finding]:
             image = from_snapshot(path, name)
             if start > 0 and (earlier is None or earlier.end_offset < start):
                 earlier = image
+                for text in contradictions(image, path, start):
+                    yield Finding("metadata-snapshot", text, offset=end, file=file)
                 continue
             replayed = ClusterImage(path) if earlier is None or start == 0 else earlier
             replay_log(replayed, path, replayed.end_offset, end)

@@ -25,16 +25,16 @@ NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 Name = tuple[str, ...]
 NEXT_PRODUCER_ID: Name = ("next producer id",)
 State = dict[Name, bytes]
+Found = tuple[Name, bytes | None]
 
 
 def note(state: State, kind: int, fields: Fields) -> list[Name]:
     """Apply a record of this kind. Returns the entries that it concerns. Raises FormatError, also where a controller ends (the replay
     methods of AclControlManager, ScramControlManager, ProducerIdControlManager, FeatureControlManager)."""
-    reader = _READERS.get(kind)
-    if reader is None:
+    found = said(kind, fields)
+    if found is None:
         return []
-    name, value = reader(fields)
-    fields.finish()
+    name, value = found
     if value is None and kind in REMOVES_KNOWN and name not in state:
         raise FormatError(f"a {name[0]} is removed that does not exist")
     if kind == ACCESS_CONTROL and name in state:
@@ -48,15 +48,22 @@ def note(state: State, kind: int, fields: Fields) -> list[Name]:
     return [name]
 
 
+def said(kind: int, fields: Fields) -> Found | None:
+    """(an entry, its value, None if it is removed) by a record of this kind; None if these are no records of such entries."""
+    reader = _READERS.get(kind)
+    if reader is None:
+        return None
+    found = reader(fields)
+    fields.finish()
+    return found
+
+
 def forget_topic(state: State, topic: str) -> list[Name]:
     """Remove the configs of a deleted topic. Returns them."""
     forgotten = [name for name in state if name[:3] == ("setting", str(TOPIC_RESOURCE), topic)]
     for name in forgotten:
         del state[name]
     return forgotten
-
-
-Found = tuple[Name, bytes | None]
 
 
 def _removed(name: Name, fields: Fields) -> Found:

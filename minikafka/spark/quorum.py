@@ -22,7 +22,8 @@ from minikafka.spark.findings import ERROR, NOTE, WARNING, Finding
 from minikafka.spark.logformat import CONTROL_BIT, Batches, FormatError, SegmentReader, walk
 from minikafka.spark.metadata_controls import KRAFT_VOTERS, Voters, kind_of, voters_in
 from minikafka.spark.metadata_epochs import EpochHistory
-from minikafka.spark.metadata_log import METADATA_TOPIC, NO_DIRECTORY, SNAPSHOT_BYTES_MAX, begins_of, snapshots_of
+from minikafka.spark.metadata_log import METADATA_TOPIC, SNAPSHOT_BYTES_MAX, begins_of, snapshots_of
+from minikafka.spark.metadata_partitions import NO_DIRECTORY
 from minikafka.spark.records import decode_records
 from minikafka.spark.regular_files import open_regular
 

@@ -20,6 +20,7 @@ from minikafka.spark import (
     claims,
     coordination,
     coordinator_log,
+    coordinator_places,
     directories,
     findings,
     logical,
@@ -40,8 +41,8 @@ _CLASSES: tuple[type, ...] = (
     directories.LogDirectory, findings.Finding, claims.MetadataCopy, metadata_log.ClusterImage, metadata_log.PartitionClaim,
     metadata_log.UncleanElection, metadata_epochs.EpochHistory, metadata_trail.Trail, quorum.Node, sources.Entry, sources.Replica,
     sources.Segment, sources.SegmentTask, scan.SegmentSummary, scan.Cell, scan.Detail, producers.ProducerFacts, producers.ProducerPart,
-    replay.Replay, coordination.Source, coordination.CoordinatorFacts, coordinator_log.CommittedOffset, coordinator_log.TransactionState,
-    logical.Surviving, metadata_registrations.Registration,
+    replay.Replay, coordination.Source, coordination.CoordinatorFacts, coordinator_places.Named, coordinator_log.CommittedOffset,
+    coordinator_log.TransactionState, logical.Surviving, metadata_registrations.Registration,
 )  # fmt: skip
 _BY_NAME = {one.__name__: one for one in _CLASSES}
 _FIELDS = {one: tuple(field.name for field in dataclasses.fields(one)) for one in _CLASSES}

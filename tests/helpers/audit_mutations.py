@@ -21,7 +21,7 @@ QUORUM, STRETCHES = "tests/spark/test_audit_quorum.py", "tests/spark/test_audit_
 TRANSACTIONS, GOLDEN = "tests/spark/test_audit_transactions.py", "tests/spark/test_audit_golden.py"
 COORDINATORS, STATE = "tests/spark/test_audit_coordinators.py", "tests/spark/test_audit_metadata_state.py"
 IMPOSSIBLE, VALUES = "tests/spark/test_audit_impossible_metadata.py", "tests/spark/test_audit_metadata_values.py"
-ORDER = "tests/spark/test_audit_coordinator_order.py"
+ORDER, NAMED = "tests/spark/test_audit_coordinator_order.py", "tests/spark/test_audit_named_partitions.py"
 PRODUCERS = "tests/spark/test_audit_producers.py"
 KILLED, CODECS = "tests/spark/test_audit_killed.py", "tests/spark/test_audit_codecs.py"
 AGREEMENT, HISTORY = "tests/spark/test_audit_agreement.py", "tests/spark/test_audit_history.py"
@@ -51,6 +51,10 @@ def _settled(original: Any) -> Any:
 
 def _at_any_offset(original: Any) -> Any:
     return lambda suspects, again: original({(key, offset) for key, _ in suspects for offset in range(100)}, again)
+
+
+def _whoever_is_to_have(original: Any) -> Any:
+    return lambda table, targets: targets.suspects()
 
 
 def _no_ledger_is_empty(original: Any) -> Any:
@@ -482,6 +486,18 @@ _ALL = (
     _mutant("unfinished groups", "groups may be removed with members", "coordination:_contradictions", _nothing, ORDER),
     _mutant("strangers", "strangers may hold partitions", "coordinator_whole:_of_others", _constant([]), ORDER),
     _mutant("unsettled", "what a later record replaced is missed", "coordination:_source", _settled, ORDER),
+    _mutant("beyond", "groups may name partitions that there are not", "coordination:beyond", _nothing, NAMED),
+    _mutant("lost states", "the states of share groups may be gone", "coordination:lost_states", _nothing, NAMED),
+    _mutant("static names", "two static members may have one name", "coordinator_whole:_later_ones", _nothing, NAMED),
+    _mutant("targets", "two members may be to have one partition", "coordinator_whole:_settled_targets", _nothing, NAMED),
+    _mutant("targets in part", "targets count before all are written", "coordinator_whole:_settled_targets", _whoever_is_to_have, NAMED),
+    _mutant("subtopologies", "tasks may be of no subtopology", "group_topologies:Topologies.strange_tasks", _nothing, NAMED),
+    _mutant("numbers of tasks", "a subtopology may have any number of tasks", "group_topologies:Topologies.largest", _constant({}), NAMED),
+    _mutant("log ends", "what is left of a log may contradict the snapshot", "metadata_snapshots:contradictions", _constant([]),
+            "tests/spark/test_audit_partial_snapshots.py"),
+    _mutant("reserved directories", "a directory may have any id", "metadata_registrations:is_reserved", _constant(False), VALUES),
+    _mutant("reserved places", "a replica may be in any directory", "metadata_partitions:is_reserved", _constant(False), IMPOSSIBLE),
+    _mutant("epochs to come", "a broker may have any epoch", "metadata_log:check_epoch", _none, VALUES),
     _mutant("one producer", "two transactional ids may have one producer id", "coordination:of_two_ids", _nothing, ORDER),
     _mutant("reserved id", "the metadata log may have any topic id", "compare:_metadata_topic_ids", _none, IMPOSSIBLE),
     _mutant("impossible", "the controller may say anything of leaders and replicas in sync", "claims:_impossible", _nothing, IMPOSSIBLE),

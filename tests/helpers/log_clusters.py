@@ -284,11 +284,11 @@ class MetadataLog:
         return self
 
     def broker(self, node: int, directories: int = 1) -> MetadataLog:
-        """RegisterBrokerRecord version 3."""
+        """RegisterBrokerRecord version 3. Its epoch is its offset."""
         ids = b"".join(directory_id(node, number) for number in range(directories))
         tagged = _tagged({0: unsigned(directories + 1) + ids})
-        body = struct.pack(">i?", node, False) + bytes([7, node, *range(14)]) + struct.pack(">q", node) + unsigned(1) + unsigned(1)
-        return self._add(0, 3, body + unsigned(0) + b"\0\0" + tagged)
+        body = struct.pack(">i?", node, False) + bytes([7, node, *range(14)]) + struct.pack(">q", len(self.values))
+        return self._add(0, 3, body + b"\1\1\0\0\0" + tagged)
 
     def topic(self, name: str, topic_id: bytes) -> MetadataLog:
         """TopicRecord."""

@@ -29,7 +29,7 @@ from helpers.log_fault_mixed import MIXED, write_mixed
 from helpers.log_fault_quorums import added_voters, late_observers, removed_voters, uncopied_tail
 from helpers.log_oracle import Role
 
-OWN_SNAPSHOTS = "metadata snapshots of their own"
+OWN_SNAPSHOTS, LOG_ENDS = "metadata snapshots of their own", "metadata snapshots with the log's last records"
 TOPIC, OLD_TOPIC = bytes(range(16)), bytes(range(16, 32))
 BROKERS = (1, 2, 3)
 
@@ -396,6 +396,20 @@ def _with_own_snapshots(folder: Path) -> None:
         (path / "leader-epoch-checkpoint").write_text(lines([f"1 {end}"]))
 
 
+def _with_log_ends(folder: Path) -> None:
+    """Each controller has the same snapshot, and the log from a setting on that the snapshot has, too."""
+    _plain(folder)
+    whole = _with_history()
+    begin, end = len(controller().values), len(whole.values) - 1
+    for broker in BROKERS:
+        path = folder / f"b{broker}" / "__cluster_metadata-0"
+        (path / f"{0:020d}.log").unlink()
+        (path / f"{begin:020d}.log").write_bytes(b"".join(batch.encode() for batch in whole.batches()[begin:]))
+        snapshot = MetadataLog(whole.values[:end], whole.controls).snapshot(own_snapshot_values(end))
+        (path / f"{end:020d}-{1:010d}.checkpoint").write_bytes(snapshot)
+        (path / "leader-epoch-checkpoint").write_text(lines([f"1 {begin}"]))
+
+
 def _with_history() -> MetadataLog:
     return controller().config("t", "max.message.bytes", "1000").change(TOPIC, leader=2).change(TOPIC, leader=1)
 
@@ -547,6 +561,7 @@ BASES = {
         Base("share group states", _coordinator("__share_group_state", _share_records()), _KEPT, "__share_group_state-0"),
         Base("metadata snapshots", _snapshots, _USUAL),
         Base(OWN_SNAPSHOTS, _with_own_snapshots, _USUAL),
+        Base(LOG_ENDS, _with_log_ends, _USUAL),
         Base("voters added, the first killed", added_voters, Role(BROKERS, (2, 3), BROKERS)),
         Base("voters removed, one elected again", removed_voters, Role(BROKERS, (1, 2), BROKERS), voters=(1,)),
         Base("a leader's uncopied tail", uncopied_tail, _USUAL),

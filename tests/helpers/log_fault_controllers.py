@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from helpers.log_clusters import Batch, MetadataLog, lines, uuid_text
-from helpers.log_fault_bases import OWN_SNAPSHOTS, TOPIC, own_snapshot_values
-from helpers.log_fault_verbs import Place, places
+from helpers.log_fault_bases import LOG_ENDS, OWN_SNAPSHOTS, TOPIC, own_snapshot_values
+from helpers.log_fault_verbs import Place, places, seal
 from helpers.log_oracle import CONTROL, Stored, parse, records
 
 METADATA, UNKNOWN_TOPIC = "__cluster_metadata-0", bytes(range(32, 48))
@@ -49,6 +49,21 @@ def metadata_epoch(place: Place, count: int) -> None:
         (path.parent / "quorum-state").write_text(json.dumps(state | {"leaderId": place.broker, "leaderEpoch": later}))
 
 
+def snapshot_said(place: Place, what: str) -> None:
+    """A controller's snapshots have another value of a setting, or another leader, than the log that leads up to them."""
+    for path in (file for root in places(place.root.parent, place.broker) for file in (root / METADATA).glob("*.checkpoint")):
+        held = [bytearray(batch.raw) for batch in parse(path.read_bytes())[0]]
+        for batch in held:
+            for _, _, value in list(records(parse(bytes(batch))[0][0])):
+                at = bytes(batch).find(value)
+                if what == "setting" and value[:2] == b"\1\4":
+                    batch[at + len(value) - 2] ^= 1
+                elif what == "leader" and value[:2] == b"\1\3":
+                    struct.pack_into(">i", batch, at + 23 + 2 * (1 + 4 * value[23] - 4) + 2, 3)
+            seal(batch)
+        path.write_bytes(b"".join(held))
+
+
 def stray(place: Place, how: str) -> None:
     """A copy of the partition under a number that its topic does not have, or as a topic that never was."""
     copy = place.root / ("t-7" if how == "number" else "u-0")
@@ -68,7 +83,7 @@ def _logs(place: Place) -> list[Path]:
     return [file for file in found if parse(file.read_bytes())[0]]
 
 
-CONTROLLERS: dict[str, Callable[..., None]] = {verb.__name__: verb for verb in (metadata_proposal, metadata_epoch, stray)}
+CONTROLLERS: dict[str, Callable[..., None]] = {verb.__name__: verb for verb in (metadata_proposal, metadata_epoch, snapshot_said, stray)}
 
 
 def arguments_of_controllers(verb: str, chance: random.Random) -> tuple[int | str, ...]:
@@ -76,6 +91,7 @@ def arguments_of_controllers(verb: str, chance: random.Random) -> tuple[int | st
     return {
         "metadata_proposal": (chance.choice(["in sync", "in sync", "compacted", "removed"]),),
         "metadata_epoch": (1 + chance.randrange(3),),
+        "snapshot_said": (chance.choice(["setting", "leader"]),),
         "stray": (chance.choice(["number", "topic"]),),
     }.get(verb, ())
 
@@ -111,8 +127,8 @@ def by_creation(directories: dict[int, list[Path]]) -> Iterator[str]:
 
 
 def by_own_snapshots(directories: dict[int, list[Path]], base: str) -> Iterator[str]:
-    """Where the log before a snapshot is gone, nothing but the other controllers' logs tells what it must hold."""
-    for broker, paths in directories.items() if base == OWN_SNAPSHOTS else ():
+    """Where the log before a snapshot is gone, nothing but what is left of it and the other controllers' logs tell what it must hold."""
+    for broker, paths in directories.items() if base in {OWN_SNAPSHOTS, LOG_ENDS} else ():
         found = [file for path in paths for file in (path / METADATA).glob("*.checkpoint")]
         if not found and any((path / METADATA).is_dir() for path in paths):
             yield f"controller {broker} has lost what lay before its log"

@@ -17,13 +17,15 @@ from itertools import chain
 from pathlib import Path
 
 from helpers.log_fault_around import AROUND, OF_ONE_BROKER, arguments_around
-from helpers.log_fault_bases import BASES, BROKERS, RARE
+from helpers.log_fault_bases import BASES, BROKERS, LOG_ENDS, RARE
 from helpers.log_fault_beside import BESIDE, arguments_beside
 from helpers.log_fault_controllers import CONTROLLERS, arguments_of_controllers, by_creation, by_elections, by_own_snapshots
 from helpers.log_fault_exchanges import EXCHANGES, arguments_exchanged
 from helpers.log_fault_holders import GROUPS_BASE, HOLDERS, arguments_of_holders, is_of_coordinators
 from helpers.log_fault_lives import LIVES, RIGHT, arguments_of_lives
 from helpers.log_fault_mixed import MIXED
+from helpers.log_fault_named import NAMES, arguments_of_names
+from helpers.log_fault_named import RIGHT as RIGHT_NAMES
 from helpers.log_fault_records import INSIDE, arguments_inside
 from helpers.log_fault_values import SOUND, VALUES, arguments_of_values, by_values
 from helpers.log_fault_verbs import FIELDS, VERBS, place_of
@@ -51,12 +53,12 @@ class Case:
     steps: tuple[Step, ...]
 
 
-ALL_VERBS = VERBS | BESIDE | AROUND | INSIDE | CONTROLLERS | EXCHANGES | HOLDERS | LIVES | VALUES | WRITTEN
+ALL_VERBS = VERBS | BESIDE | AROUND | INSIDE | CONTROLLERS | EXCHANGES | HOLDERS | LIVES | NAMES | VALUES | WRITTEN
 LEGAL_VERBS = (
     "repair_indexes", "foreign", "link", "roll", "retain", "side_file", "interrupt", "future", "cut_epochs", "power_failure", "kill",
-    "metadata_proposal", "link_file", "two_holders", "group_life", "metadata_value",
+    "metadata_proposal", "link_file", "two_holders", "group_life", "group_names", "metadata_value",
 )  # fmt: skip
-OF_GROUPS = HOLDERS | LIVES
+OF_GROUPS = HOLDERS | LIVES | NAMES
 WITHOUT_TOPIC = {"no controller", *(f"Apache Kafka's {one.name}" for one in MIXED)}
 HAS_TRANSACTIONS = {name for name in BASES if "transactions" in name or "txn" in name}
 #: One of so many cases has a base that takes seconds.
@@ -83,6 +85,8 @@ def is_legal(step: Step, base: str) -> bool:
         return step.brokers == BROKERS and step.arguments[0] in SOUND and base not in WITHOUT_TOPIC
     if step.verb == "group_life":
         return step.brokers == BROKERS and step.arguments[2] in RIGHT
+    if step.verb == "group_names":
+        return step.brokers == BROKERS and step.arguments[1] in RIGHT_NAMES
     if step.verb == "link_file":
         return step.arguments[1] == "away"
     return step.verb == "side_file" and step.arguments[0] == ".index" and step.arguments[2] == "gone"
@@ -111,11 +115,12 @@ def draw(seed: int) -> Case:
         brokers = chance.choice([(1,), (2,), (3,), (1, 2), (1, 3), (2, 3), BROKERS, BROKERS])
         if verb in OF_ONE_BROKER:
             brokers = brokers[:1]
-        if verb in OF_GROUPS and base != GROUPS_BASE:
+        own_base = GROUPS_BASE if verb in OF_GROUPS else LOG_ENDS if verb == "snapshot_said" else base
+        if own_base != base:
             if steps:
                 continue
-            base = GROUPS_BASE
-        if verb in OF_GROUPS and chance.random() < 0.7:  # otherwise a comparison of the replicas finds them
+            base = own_base
+        if (verb in OF_GROUPS or verb == "snapshot_said") and chance.random() < 0.7:  # otherwise a comparison of the replicas finds them
             brokers = BROKERS
         step = Step(verb, brokers, _arguments(verb, chance, only_legal))
         if only_legal and not is_legal(step, base):
@@ -166,7 +171,7 @@ def _arguments(verb: str, chance: random.Random, only_legal: bool) -> tuple[int 
 
 _OTHER_ARGUMENTS = (
     arguments_beside, arguments_around, arguments_inside, arguments_of_controllers, arguments_exchanged, arguments_of_holders,
-    arguments_of_lives, arguments_of_values,
+    arguments_of_lives, arguments_of_names, arguments_of_values,
 )  # fmt: skip
 
 

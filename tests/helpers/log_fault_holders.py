@@ -16,6 +16,8 @@ from helpers.log_oracle_records import CODECS, CONTROL, Inner, decoded
 TRANSACTIONAL = 0x10
 GROUPS_BASE = "group offsets with transactions"
 CONSUMER, SHARE, STREAMS = 8, 14, 22
+#: A topic of which nobody knows any more: it may have had any number of partitions.
+HELD = bytes(range(80, 96))
 STATE = {CONSUMER: 0, SHARE: 0, STREAMS: 1}
 #: The lists of a member's record: the number of all, the first that it holds alone, and that of what it is to give up.
 LISTS = {CONSUMER: (2, 0, 1), SHARE: (1, 0, 0), STREAMS: (6, 0, 3)}
@@ -82,7 +84,7 @@ def _assignment(kind: int, epoch: int, holds: str, is_elsewhere: bool, is_togeth
             target = leaving
         else:
             lists[target + (1 if is_together and kind == STREAMS else 0)].append("pqrs".index(letter))
-    name = (bytes([9]) * 16, b"\x02s")[kind == STREAMS] if is_elsewhere else (bytes(range(16)), b"\x02t")[kind == STREAMS]
+    name = (bytes([9]) * 16, b"\x02s")[kind == STREAMS] if is_elsewhere else (HELD, b"\x02t")[kind == STREAMS]
     encoded = b""
     for numbers in lists:
         one = name + unsigned(len(numbers) + 1) + b"".join(struct.pack(">i", number) for number in numbers) + b"\0"

@@ -31,8 +31,8 @@ def _credential(more: bytes = b"\0") -> bytes:
     return MetadataLog().other(11, _text("u") + b"\1" + _text("s") + _text("k" * 32) * 2 + struct.pack(">i", 4096) + more).values[0]
 
 
-def _broker(node: int, directory: bytes) -> bytes:
-    body = struct.pack(">i?", node, False) + UNKNOWN + struct.pack(">q", 99) + b"\1\1\0\0\0\1\0\x11\2" + directory
+def _broker(node: int, directory: bytes, epoch: int = 5) -> bytes:
+    body = struct.pack(">i?", node, False) + UNKNOWN + struct.pack(">q", epoch) + b"\1\1\0\0\0\1\0\x11\2" + directory
     return MetadataLog().other(0, body, version=3).values[0]
 
 
@@ -48,7 +48,7 @@ def _token(expires: int) -> bytes:
 
 def _listener(protocol: int) -> bytes:
     listener = b"\2" + _text("L") + _text("h") + struct.pack(">Hh", 9, protocol) + b"\0"
-    body = struct.pack(">i?", 7, False) + UNKNOWN + struct.pack(">q", 99) + listener + b"\1" + bytes(4)
+    body = struct.pack(">i?", 7, False) + UNKNOWN + struct.pack(">q", 5) + listener + b"\1" + bytes(4)
     return MetadataLog().other(0, body, version=3).values[0]
 
 
@@ -71,6 +71,8 @@ UNSOUND: dict[str, bytes] = {
     "quota of nothing": _quota(0.0), "fraction of a byte": _quota(1.5), "token beyond its end": _token(10), "no protocol": _listener(-1),
     "no number": _setting(2, "t", "retention.ms", "x"), "no broker": _setting(4, "x", "log.cleaner.threads", "2"),
     "nobody's setting": _setting(32, "", "consumer.session.timeout.ms", "5"),
+    "a later record's epoch": _broker(7, UNKNOWN, 1 << 40), "reserved directory": _broker(7, bytes(15) + b"\2"),
+    "reserved place": MetadataLog().other(5, bytes(4) + bytes(range(16)) + b"\1\x08\x31\4" + (bytes(15) + b"\3") * 3, version=2).values[0],
     "the log itself": MetadataLog().topic("__cluster_metadata", UNKNOWN).values[0],
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING
 
+from helpers.log_oracle_named import by_names
 from helpers.log_oracle_records import CONTROL, decoded
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ def by_groups(log: Log, committed: int) -> Iterator[str]:
         return
     chosen = [batch for batch in log.batches if log.start <= batch.last < committed and batch.is_sound]
     # A cleaner may have removed what later records replace, but not from the newest segment.
-    if committed >= max(int(file.stem) for file in log.path.glob("*.log") if file.stem.isdigit()):
+    is_whole = committed >= max(int(file.stem) for file in log.path.glob("*.log") if file.stem.isdigit())
+    yield from (f"broker {log.broker}: {text}" for text in by_names(_records(chosen), log.path, is_whole))
+    if is_whole:
         yield from (f"broker {log.broker}: {text}" for text in _lives(chosen))
     newest: dict[Member, Assigned] = {}
     for member, assigned in _assignments(chosen):

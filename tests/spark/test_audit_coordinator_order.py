@@ -6,6 +6,7 @@ import random
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.audited_clusters import BROKERS, audit, messages_of
@@ -18,7 +19,7 @@ from minikafka.spark import coordinator_log, coordinator_whole
 from minikafka.spark.audit import AuditResult
 from minikafka.spark.coordinator_order import check_order
 from minikafka.spark.coordinator_whole import Whole
-from minikafka.spark.group_records import check_group_record
+from minikafka.spark.group_records import read_group_record
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.records.frame import encode_coordinator_key, encode_coordinator_value
 
@@ -286,37 +287,38 @@ class Checked:
     """The committed records of a coordinator, each batch of which leaves what the audit does not blame."""
 
     def __init__(self, world: GroupsWorld) -> None:
-        self.world, self.latest, self.count = world, dict[bytes, tuple[int, bytes | None]](), 0
+        self.world, self.latest, self.count = world, dict[bytes, tuple[int, bytes | None, Any]](), 0
 
     def check(self) -> None:
         for record in self.world.log[self.count :]:
             key = encode_coordinator_key(record.key)
             value = None if record.value is None else encode_coordinator_value(record.value, record.version)
-            check_group_record(key, value)
-            before = self.latest.get(key, (0, None))[1]
+            fields = read_group_record(key, value)
+            before = self.latest.get(key, (0, None, None))[1]
             if before is not None and value is not None:
                 check_order(OFFSETS, key, before, value)
-            self.latest[key] = self.count, value
+            self.latest[key] = self.count, value, fields
             self.count += 1
         whole = Whole(OFFSETS)
-        for key, (at, value) in self.latest.items():
-            whole.add(at, key, value)
+        for key, (at, value, fields) in self.latest.items():
+            whole.add(at, key, value, fields)
         assert whole.suspects() == {}
 
 
 def take_part(world: GroupsWorld, chance: random.Random, epochs: dict[str, int]) -> None:
-    """A member joins, goes on or leaves, time passes, or another broker coordinates."""
-    member = chance.choice("abc")
+    """A member joins, goes on or leaves, time passes, or another broker coordinates. Members d and e take turns as one static member."""
+    member = chance.choice("abcde")
+    static = {"instance_id": "i"} if member in "de" else {}
     step = chance.choice(["joins", "goes on", "goes on", "leaves", "waits", "fails over"])
     answer = None
     if step == "joins" or member not in epochs:
         names = chance.sample(["t", "u"], chance.randrange(1, 3))
         more = {"subscribed_topic_regex": chance.choice(["", "t|u"])} if type(world) is GroupsWorld else {}
-        answer = world.join(member, *names, **more)
+        answer = world.join(member, *names, **more, **static)
     elif step == "goes on":
-        answer = world.beat(member, epochs[member])
+        answer = world.beat(member, epochs[member], **static)
     elif step == "leaves":
-        world.beat(member, -1)
+        world.beat(member, chance.choice([-1, -2]) if static else -1, **static)
         del epochs[member]
     elif step == "waits":
         world.advance(chance.choice([1_000, 50_000]))

@@ -289,7 +289,7 @@ HELD_ONCE = {
 
 @pytest.mark.parametrize("rows", HELD_ONCE.values(), ids=HELD_ONCE)
 def test_members_of_which_each_holds_its_own(tmp_path: Path, rows: list[tuple[bytes, bytes | None]]) -> None:
-    result = cluster(tmp_path, kept([*living(rows), *rows]))
+    result = cluster(tmp_path, kept([*living(rows), *rows]), partitions=2)
     assert result.exit_code == 0 and not messages_of(result, "coordinator-record")
 
 

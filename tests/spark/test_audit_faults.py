@@ -62,7 +62,7 @@ def test_every_check_is_planted_somewhere() -> None:
         "epoch-fork", "producer-snapshot", "replica-offline", "stray-replica", "acked-conflict", "acked-unchecked",
         "not-compared", "replica-twice", "batch-sparse", "unclean-loss", "quorum-state", "prefix-missing",
         "group-offset", "coordinator-place", "coordinator-record", "resumed", "foreign-file", "foreign-directory", "txn-decision",
-        "producer-transaction",
+        "producer-transaction", "share-state",
     }  # fmt: skip
     assert planted | elsewhere >= set(CHECKS)
 

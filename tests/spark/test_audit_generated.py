@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.log_fault_bases import BASES, OWN_SNAPSHOTS, RARE
+from helpers.log_fault_bases import BASES, LOG_ENDS, OWN_SNAPSHOTS, RARE
 from helpers.log_fault_grammar import ALL_VERBS, Case, Player, Step, draw, is_legal, shrink
 from helpers.log_fault_holders import CONSUMER, GROUPS_BASE, ONCE, SHARE, STREAMS, TWICE
 from helpers.log_fault_lives import RIGHT, WRONG
+from helpers.log_fault_named import RIGHT as RIGHT_NAMES
+from helpers.log_fault_named import WRONG as WRONG_NAMES
 from helpers.log_fault_values import SOUND, UNSOUND
 
 from minikafka.spark import scan
@@ -156,6 +158,20 @@ def test_a_life_of_a_group_that_ends_wrong_is_seen_by_the_oracle_and_the_audit(p
     """The same on all replicas, too."""
     judgement, code = player.play(Case(GROUPS_BASE, (Step("group_life", (1, 2, 3), (30000, kind, how)),)), audit)
     assert (bool(judgement.visible), judgement.is_legal, code) == (how in WRONG, how in RIGHT, int(how in WRONG))
+
+
+@pytest.mark.parametrize("what", ["setting", "leader"])
+def test_a_snapshot_that_differs_from_the_log_that_leads_up_to_it(player: Player, what: str) -> None:
+    """The same on all controllers; the log before is gone."""
+    judgement, code = player.play(Case(LOG_ENDS, (Step("snapshot_said", (1, 2, 3), (what,)),)), audit)
+    assert (bool(judgement.visible), code) == (True, 1)
+
+
+@pytest.mark.parametrize("how", [*RIGHT_NAMES, *WRONG_NAMES])
+def test_what_a_groups_records_name_is_seen_by_the_oracle_and_the_audit(player: Player, how: str) -> None:
+    judgement, code = player.play(Case(GROUPS_BASE, (Step("group_names", (1, 2, 3), (20000, how)),)), audit)
+    is_wrong = how in WRONG_NAMES
+    assert (bool(judgement.visible), judgement.is_legal, code != 0) == (is_wrong, not is_wrong, is_wrong)
 
 
 @pytest.mark.parametrize("what", [*SOUND, *UNSOUND])

@@ -10,7 +10,7 @@ from helpers.log_fault_groups import group_record
 from helpers.wire_values import random_message
 
 from minikafka.spark import group_records
-from minikafka.spark.group_records import CLASSIC, LAYOUTS, NAMED_TWICE, check_group_record
+from minikafka.spark.group_records import CLASSIC, LAYOUTS, NAMED_TWICE, read_group_record
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.metadata_fields import Fields
 from minikafka.wire.message import Record
@@ -49,10 +49,10 @@ def test_every_version_of_a_classic_group_is_read(version: int) -> None:
         made.leader, made.protocol = (made.members[-1].member_id, "range") if made.members else (None, None)
         made.protocol_type = "consumer" if made.members else ""
         value, key = encode_coordinator_value(made, version), encode_coordinator_key(KEYS[CLASSIC](group="g"))
-        check_group_record(key, value)
+        read_group_record(key, value)
         for wrong in (value[:-1], value + b"x"):
             with pytest.raises(FormatError):
-                check_group_record(key, wrong)
+                read_group_record(key, wrong)
 
 
 def current(kind: int, state: int, assigned: list[Any], pending: list[Any], epoch: int = 3, before: int = 2) -> Any:
@@ -76,8 +76,8 @@ def test_what_no_coordinator_writes_of_a_member_is_an_error(kind: int, state: in
         current(kind, state, [holds(0, epochs=1)], [], -2, 3), current(kind, state, [holds(0, epochs=1)], [], 0, 0),
         current(kind, state, [holds(0, epochs=1, since=1)], [], 3, 3), current(kind, state, [], [], 3, -2),
     ):  # fmt: skip
-        check_group_record(key, encode_coordinator_value(right, 0))
-    check_group_record(key, None)
+        read_group_record(key, encode_coordinator_value(right, 0))
+    read_group_record(key, None)
     for wrong, text in (
         (current(kind, 9, [], []), "unknown state 9"), (current(kind, state, [holds(0, 0)], []), "twice"),
         (current(kind, state, [holds(1)], [holds(1)]), "twice"), (current(kind, state, [holds(-1)], []), "partition -1"),
@@ -88,7 +88,7 @@ def test_what_no_coordinator_writes_of_a_member_is_an_error(kind: int, state: in
         (current(kind, state, [holds(0, epochs=1, since=4)], []), "in epoch 3 holds a partition since epoch 4"),
     ):  # fmt: skip
         with pytest.raises(FormatError, match=text):
-            check_group_record(key, encode_coordinator_value(wrong, 0))
+            read_group_record(key, encode_coordinator_value(wrong, 0))
 
 
 def test_what_no_coordinator_writes_of_a_group_is_an_error() -> None:
@@ -105,13 +105,13 @@ def test_what_no_coordinator_writes_of_a_group_is_an_error() -> None:
     ):  # fmt: skip
         key = encode_coordinator_key(KEYS[kind](**{"group" if kind == CLASSIC else "group_id": "g"}))
         with pytest.raises(FormatError, match=text):
-            check_group_record(key, encode_coordinator_value(value, 0))
+            read_group_record(key, encode_coordinator_value(value, 0))
     for value in (struct.pack(">hhihhqi", 3, 0, 1, -1, -1, 0, -2), encode_coordinator_value(VALUES[3](epoch=1), 0) + b"x"):
         with pytest.raises(FormatError):
-            check_group_record(encode_coordinator_key(KEYS[CLASSIC](group="g") if value[1] else KEYS[3](group_id="g")), value)
-    check_group_record(b"\0\x63rubbish", b"")  # of a kind that a coordinator passes over
+            read_group_record(encode_coordinator_key(KEYS[CLASSIC](group="g") if value[1] else KEYS[3](group_id="g")), value)
+    read_group_record(b"\0\x63rubbish", b"")  # of a kind that a coordinator passes over
 
 
 def test_records_that_were_put_together_by_hand_are_read() -> None:
     for kind in range(2, 25):
-        check_group_record(*group_record(kind, "g", 7))
+        read_group_record(*group_record(kind, "g", 7))

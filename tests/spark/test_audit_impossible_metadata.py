@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers.audited_clusters import BROKERS, TOPIC, audit, messages_of, registered_topic
-from helpers.log_clusters import MetadataLog, Partition, plain, uuid_text, write_broker
+from helpers.log_clusters import MetadataLog, Partition, plain, unsigned, uuid_text, write_broker
 
 from minikafka.spark.audit import AuditResult
 from minikafka.spark.logformat import FormatError
@@ -47,7 +47,16 @@ def of_broker(kind: int, node: int, epoch: int, tags: bytes = b"\0") -> Metadata
 def producer_ids(*ends: int) -> MetadataLog:
     log = registered_topic()
     for end in ends:
-        log.other(15, struct.pack(">iqq", 1, 1, end) + b"\0")
+        log.other(15, struct.pack(">iqq", 1, 0, end) + b"\0")
+    return log
+
+
+def placed(*numbers: int, changed: int | None = None) -> MetadataLog:
+    """A partition in directories with these numbers as ids."""
+    log = registered_topic().partition(TOPIC, BROKERS, BROKERS, 1, number=1, directories=[number.to_bytes(16, "big") for number in numbers])
+    if changed is not None:
+        places = unsigned(4) + b"".join(number.to_bytes(16, "big") for number in (*numbers[:2], changed))
+        log.other(5, struct.pack(">i", 1) + TOPIC + b"\1\x08" + unsigned(len(places)) + places, version=2)
     return log
 
 
@@ -65,10 +74,10 @@ BEGIN, END, ABORT = (23, b"\0"), (24, b"\0"), (25, b"\0")
 
 @pytest.mark.parametrize(("log", "text"), [
     *((of_broker(kind, 9, 9), "broker 9 of epoch 9 is changed or removed, but it is not registered") for kind in (1, 7, 8, 17)),
-    *((of_broker(kind, 1, 9), "broker 1 of epoch 9 is changed or removed, but its epoch is 1") for kind in (1, 7, 8, 17)),
-    *((of_broker(kind, 3, 3), "") for kind in (7, 8, 17)),
-    (of_broker(17, 1, 1, b"\1\0\1\5"), "the unknown state 5"), (of_broker(17, 1, 1, b"\1\1\1\xff"), "the unknown state 0, -1"),
-    (of_broker(17, 1, 1, b"\2\0\1\xff\1\1\1"), ""),
+    *((of_broker(kind, 1, 9), "broker 1 of epoch 9 is changed or removed, but its epoch is 0") for kind in (1, 7, 8, 17)),
+    *((of_broker(kind, 3, 2), "") for kind in (7, 8, 17)),
+    (of_broker(17, 1, 0, b"\1\0\1\5"), "the unknown state 5"), (of_broker(17, 1, 0, b"\1\1\1\xff"), "the unknown state 0, -1"),
+    (of_broker(17, 1, 0, b"\2\0\1\xff\1\1\1"), ""),
     (producer_ids(1000, 2000), ""), (producer_ids(1000, 1000), "falls from 1000 to 1000"), (producer_ids(2000, 1000), "from 2000 to 1000"),
     (others((19, OTHER + b"\0")), "a rule is removed that does not exist"), (others(RULE, (19, OTHER + b"\0")), ""),
     (others((22, b"\x02u\x01\0")), "a credential is removed that does not exist"), (others(CREDENTIAL, (22, b"\x02u\x01\0")), ""),
@@ -85,6 +94,8 @@ BEGIN, END, ABORT = (23, b"\0"), (24, b"\0"), (25, b"\0")
     (registered_topic().topic("__cluster_metadata", OTHER), "made with the name '__cluster_metadata'"),
     (registered_topic().topic("u", bytes(15) + b"\1"), "the id AAAAAAAAAAAAAAAAAAAAAQ"),
     (registered_topic().partition(TOPIC, BROKERS, BROKERS, 1, number=1, directories=[OTHER]), "has 3 replicas in 1 directory"),
+    (placed(0, 1, 2), ""), (placed(100, 1, 2), ""), (placed(0, 1, 3), "directory AAAAAAAAAAAAAAAAAAAAAw, whose id is reserved"),
+    (placed(0, 99, 2), "whose id is reserved"), (placed(0, 1, 2, changed=5), "whose id is reserved"), (placed(0, 1, 2, changed=2), ""),
     (registered_topic(leader_epoch=1).partition(TOPIC, BROKERS, BROKERS, 1), "fall from (1, 0) to (0, 0)"),
     (registered_topic().partition(TOPIC, BROKERS, BROKERS, 1), ""),
     (registered_topic().other(5, struct.pack(">i", 0) + TOPIC + b"\1\5\1\7"), "the unknown recovery state 7"),

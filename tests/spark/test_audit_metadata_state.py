@@ -68,7 +68,7 @@ def partition(number: int = 0) -> PartitionRecord:
 
 def image_of(values: Iterable[bytes]) -> ClusterImage:
     image = ClusterImage()
-    for at, value in enumerate(values):
+    for at, value in enumerate(values, 10):
         apply_record(image, value, at)
     return image
 

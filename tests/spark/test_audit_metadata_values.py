@@ -106,7 +106,7 @@ RULE, CREDENTIAL = rule(), credential()
     (setting(2, "t", "cleanup.policy", "compacted"), "'compacted', with the unknown policy"),
     (setting(4, "", "log.cleanup.policy", "del"), "unknown policy 'del'"), (setting(32, "g", "share.auto.offset.reset", "latest"), ""),
     (setting(8, "1", "root", "INFO"), "unknown type of resource 8"), (setting(77, "1", "x", "1"), "?unknown type of resource 77"),
-    (producer_ids(1, 1, -5), "the next producer id is -5"), (producer_ids(-1, -1, 1000), ""), (producer_ids(1, 1, 1000), ""),
+    (producer_ids(1, 0, -5), "the next producer id is -5"), (producer_ids(-1, -1, 1000), ""), (producer_ids(1, 0, 1000), ""),
     (producer_ids(9, 1, 1000), "given to broker 9 of epoch 1"), (producer_ids(1, 7, 1000), "given to broker 1 of epoch 7"),
     (with_record(18, RULE), ""), (with_record(18, RULE[:-3]), "ends too early"), (with_record(18, RULE + b"x"), "1 bytes behind"),
     (with_record(18, RULE).other(18, RULE), "is made a second time"), (with_record(18, bytes(16) + RULE[16:]), "the id of none"),
@@ -148,9 +148,11 @@ RULE, CREDENTIAL = rule(), credential()
     (with_record(14, quota("ip", "user")), "is for ip and user"), (with_record(14, quota("planet")), "is for planet"),
     (with_record(14, quota("user", key="speed")), "?limits the unknown speed"),
     (with_record(14, quota("planet", key="speed", is_removed=True)), ""),
-    (registered(-2, 9), "broker -2 is registered in epoch 9"), (registered(3, 2), "broker 3 is registered in epoch 2, after epoch 3"),
+    (registered(-2, 4), "broker -2 is registered in epoch 4"), (registered(3, 1), "broker 3 is registered in epoch 1, after epoch 2"),
     (registered(3, 3, directory_id(3)), ""), (registered(4, 4, directory_id(4)), ""),
     (registered(4, 4, directory_id(1)), "which broker 1 has already"),
+    (registered(4, 5, OTHER), ""), (registered(4, 6, OTHER), "registered at 5 in epoch 6, which is the offset of a later record"),
+    *((registered(4, 4, bytes(15) + bytes([number])), "whose id is reserved" if number < 100 else "") for number in (0, 1, 2, 99, 100)),
     (registered(4, 4, directory_id(4), directory_id(4)), "which broker 4 has already"),
 ])  # fmt: skip
 def test_values_that_no_controller_writes(tmp_path: Path, log: MetadataLog, said: str) -> None:
@@ -233,10 +235,10 @@ def in_directories(*owners: int) -> MetadataLog:
     (registered_topic().topic("u", OTHER), "topic u has no partitions"),
     (registered_topic().topic("u", OTHER).partition(OTHER, BROKERS, BROKERS, 1, number=1), "topic u has the partitions 1: not all from 0"),
     (registered_topic(leader=9, isr=(9,)), "the leader of t-0 is broker 9, which is not registered"),
-    (registered_topic().other(1, struct.pack(">iq", 1, 1) + b"\0"), "the leader of t-0 is broker 1, which is not registered"),
+    (registered_topic().other(1, struct.pack(">iq", 1, 0) + b"\0"), "the leader of t-0 is broker 1, which is not registered"),
     (in_directories(1, 1, 3), f"t-0 on broker 2 is in {uuid_text(directory_id(1))}, which is a directory of broker 1"),
     (in_directories(1, 2, 3), ""), (in_directories(8, 8, 9), ""),
-    (registered_topic(leader=-1, isr=(), elr=BROKERS).other(1, struct.pack(">iq", 1, 1) + b"\0"), ""),
+    (registered_topic(leader=-1, isr=(), elr=BROKERS).other(1, struct.pack(">iq", 1, 0) + b"\0"), ""),
     (supporting(0, 1, 1), ""), (supporting(0, 0, 0), ""), (supporting(0, 0, 1), "has level 1, and broker 4 supports 0 to 0"),
 ])  # fmt: skip
 def test_metadata_that_contradicts_itself(tmp_path: Path, log: MetadataLog, said: str) -> None:
@@ -265,13 +267,14 @@ def elected(*nodes: int) -> bytes:
     return unsigned(len(nodes) + 1) + b"".join(struct.pack(">i", node) + b"\0" for node in nodes) + b"\0"
 
 
-def voters(node: int, lowest: int = 0, highest: int = 1) -> bytes:
-    return struct.pack(">h", 0) + b"\2" + struct.pack(">i", node) + OTHER + b"\1" + struct.pack(">hh", lowest, highest) + b"\0\0\0"
+def voters(node: int, lowest: int = 0, highest: int = 1, place: bytes = OTHER) -> bytes:
+    return struct.pack(">h", 0) + b"\2" + struct.pack(">i", node) + place + b"\1" + struct.pack(">hh", lowest, highest) + b"\0\0\0"
 
 
 @pytest.mark.parametrize(("kind", "value", "said"), [
     (KRAFT_VOTERS, voters(1), ""), (KRAFT_VOTERS, voters(-1), "voter -1 supports"), (KRAFT_VOTERS, voters(1, 2, 1), "levels 2 to 1"),
-    (KRAFT_VOTERS, voters(1, -1), "levels -1 to 1"),
+    (KRAFT_VOTERS, voters(1, -1), "levels -1 to 1"), (KRAFT_VOTERS, voters(1, place=bytes(16)), ""),
+    (KRAFT_VOTERS, voters(1, place=bytes(15) + b"\2"), "AAAAAAAAAAAAAAAAAAAAAg, whose id is reserved"),
     (LEADER_CHANGE, LEADER + elected(1, 2), ""), (LEADER_CHANGE, struct.pack(">hi", 0, 1) + b"\1\1\0", ""),
     (LEADER_CHANGE, struct.pack(">hi", 0, 9) + LEADER[6:] + elected(1, 2), "node 9 leads"), (LEADER_CHANGE, LEADER, "too early"),
     (LEADER_CHANGE, LEADER + elected(7), "elected by [7]"), (LEADER_CHANGE, LEADER + elected(1), "elected by [1] of the voters [1, 2]"),
@@ -352,7 +355,7 @@ def snapshot(log: MetadataLog, *more: bytes, middle: int | None = None) -> bytes
     return whole[:end] + inserted.encode() + moved
 
 
-FENCE, CHANGE = MetadataLog().other(7, struct.pack(">iq", 1, 1) + b"\0"), MetadataLog().change(TOPIC, isr=BROKERS)
+FENCE, CHANGE = MetadataLog().other(7, struct.pack(">iq", 1, 0) + b"\0"), MetadataLog().change(TOPIC, isr=BROKERS)
 SETTING = MetadataLog().config("t", "retention.ms", "7")
 
 
