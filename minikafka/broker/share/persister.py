@@ -85,7 +85,7 @@ class SharePersister:
         deadline_ms, backoff_ms = clock.now_ms() + RETRY_MS_MAX, BACKOFF_MS
         pending = [(topic_id, data) for topic_id, partitions in topics.items() for data in partitions]
         results: dict[tuple[bytes, int], Any] = {}
-        repeated: set[tuple[bytes, int]] = set()
+        repeated: dict[tuple[bytes, int], None] = {}
         await self._host.ensure_topic()
         while pending:
             for found in await asyncio.gather(*self._send_all(request_class, group_id, pending)):
@@ -93,7 +93,7 @@ class SharePersister:
             pending = [(topic_id, data) for topic_id, data in pending if _is_retriable(results[topic_id, data.partition])]
             if not pending or clock.now_ms() + backoff_ms > deadline_ms:
                 break
-            repeated.update((topic_id, data.partition) for topic_id, data in pending)
+            repeated.update(dict.fromkeys((topic_id, data.partition) for topic_id, data in pending))
             await asyncio.sleep(backoff_ms / 1000)
             backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
         for key in repeated:
