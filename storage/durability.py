@@ -6,13 +6,13 @@ import contextlib
 
 from minikafka.storage.epoch_cache import EpochCache, EpochWrite
 from minikafka.storage.errors import ResourceShortage, StorageError
-from minikafka.storage.filesystem import File
 from minikafka.storage.log_disk import LogDisk
 from minikafka.storage.log_segments import LogSegments
 from minikafka.storage.lost_marks import remove_mark
 from minikafka.storage.producer_snapshot_files import SnapshotWrite
 from minikafka.storage.segment import Segment
 from minikafka.storage.slice import FileSlice
+from minikafka.storage.sparse_index import IndexWrite
 from minikafka.storage.watermarks import Watermarks
 
 #: A compacted log with more unsynced bytes than this is synced before its next roll, which then has little left to sync.
@@ -31,6 +31,7 @@ class Durability:
         "flushed_ms",
         "has_old_mark",
         "has_unsynced_names",
+        "has_unwritten_indexes",
         "is_cut",
         "is_flush_requested",
         "is_whole_flush_requested",
@@ -41,7 +42,6 @@ class Durability:
         "superseded",
         "truncations",
         "unsynced_files",
-        "unsynced_snapshots",
     )
 
     def __init__(self, disk: LogDisk, segments: LogSegments, epochs: EpochCache, watermarks: Watermarks) -> None:
@@ -71,11 +71,12 @@ class Durability:
         self.has_unsynced_names = True
         #: Whether the file that says that the log lost records is out of date: the next sync removes it.
         self.has_old_mark = False
-        #: Paths of producer snapshots, and of other files, that were written but not synced.
-        self.unsynced_snapshots: list[str] = []
+        #: Paths of files that were written but not synced.
+        self.unsynced_files: list[str] = []
         #: Producer snapshots that the next flush writes.
         self.snapshot_writes: list[SnapshotWrite] = []
-        self.unsynced_files: list[str] = []
+        #: Segments whose index files the next flush creates or trims.
+        self.has_unwritten_indexes: list[Segment] = []
         #: Log directories in which a power cut may bring back the name of the log that this one replaced.
         self.superseded: list[str] = []
 
@@ -100,9 +101,7 @@ class Durability:
 
     def relocate(self, directory: str) -> None:
         """The log's directory was renamed."""
-        self.unsynced_snapshots, self.unsynced_files = (
-            [f"{directory}/{path.rpartition('/')[2]}" for path in paths] for paths in (self.unsynced_snapshots, self.unsynced_files)
-        )
+        self.unsynced_files = [f"{directory}/{path.rpartition('/')[2]}" for path in self.unsynced_files]
 
     def supersedes(self, directory: str) -> None:
         """The log replaced one in another log directory. Nothing of it counts as durable before that one's name is durably gone."""
@@ -117,6 +116,11 @@ class Durability:
 
     def request_flush(self) -> None:
         """Ask for a flush soon: the log got its first records, or a leader epoch, and its other files are not synced yet."""
+        self.is_flush_requested = True
+
+    def begun(self) -> None:
+        """The log got its first records: its index files are to be created."""
+        self.has_unwritten_indexes.append(self._segments.active)
         self.is_flush_requested = True
 
     def add_file(self, path: str) -> None:
@@ -141,18 +145,16 @@ class Durability:
         if self.has_unsynced_names:
             self._disk.filesystem.fsync_dir(self._disk.directory)
 
-    def rolled(self) -> None:
+    def rolled(self, segment: Segment) -> None:
         """A new segment has begun."""
+        self.has_unwritten_indexes.append(segment)
         self.has_unsynced_names = True
         self.is_flush_requested = True
 
-    def snapshot_taken(self, snapshot: File | SnapshotWrite | None) -> None:
-        """A producer snapshot was written, and its file is open and unsynced; or it is to be written by the next flush."""
-        if isinstance(snapshot, SnapshotWrite):
+    def write_snapshot(self, snapshot: SnapshotWrite | None) -> None:
+        """The next flush writes this snapshot of the producers."""
+        if snapshot is not None:
             self.snapshot_writes.append(snapshot)
-        elif snapshot is not None:
-            snapshot.close()
-            self.unsynced_snapshots.append(snapshot.path)
         self.is_flush_requested = True
 
     def cut_at(self, offset: int) -> None:
@@ -226,7 +228,7 @@ class Durability:
         if up_to is None:
             self.is_whole_flush_requested = False
         has_epochs = epochs.is_unsynced or self.must_write_epochs
-        has_files = self.unsynced_snapshots or self.snapshot_writes or self.unsynced_files or has_epochs or self.superseded
+        has_files = self.snapshot_writes or self.has_unwritten_indexes or self.unsynced_files or has_epochs or self.superseded
         has_names = (up_to is None and self.has_unsynced_names) or self.has_old_mark
         if end <= self.recovery_point and not has_files and not has_names:
             return None
@@ -255,8 +257,8 @@ class Durability:
         task.undo()
         return self._disk.fail("flush the log", error)
 
-    def name_snapshots(self, writes: list[SnapshotWrite]) -> None:
-        """Called by `FlushTask.finish`: snapshots are written and get their names. Raises StorageError."""
+    def snapshots_written(self, writes: list[SnapshotWrite]) -> None:
+        """Called by `FlushTask.finish`. Raises StorageError."""
         if not writes or self._disk.failure is not None:
             return
         with self._disk.guard("write a snapshot of the producers"):
@@ -331,16 +333,18 @@ class FlushTask:
         self._sizes: list[tuple[Segment, int]] = []
         self._paths: list[str] = []
         recovery_point = durability.recovery_point
-        has_records = end_offset > recovery_point or bool(durability.unsynced_snapshots)
-        for segment in reversed(segments if has_records else ()):
+        self._index_writes: list[IndexWrite] = []
+        self._unwritten, durability.has_unwritten_indexes = durability.has_unwritten_indexes, []
+        for segment in self._unwritten:
+            self._index_writes += segment.index_writes()
+        for segment in reversed(segments if end_offset > recovery_point else ()):
             if segment.base_offset < end_offset or segment is segments.active:
                 self._collect(segment)
             if segment.base_offset <= recovery_point:
                 break
         # Oldest first: a power cut in between must not leave a gap.
         self._slices.reverse()
-        self._snapshots, self._files = durability.unsynced_snapshots, durability.unsynced_files
-        durability.unsynced_snapshots, durability.unsynced_files = [], []
+        self._files, durability.unsynced_files = durability.unsynced_files, []
         self._snapshot_writes, durability.snapshot_writes = durability.snapshot_writes, []
         self._superseded, durability.superseded = durability.superseded, []
         must_write = durability.must_write_epochs
@@ -355,20 +359,24 @@ class FlushTask:
         # The slice pins the file: neither truncation nor retention closes its descriptor while another thread syncs.
         self._slices.append(segment.slice(0, 0))
         self._sizes.append((segment, segment.size))
-        segment.write_pending()
+        if segment not in self._unwritten:
+            self._index_writes += segment.index_writes()
         self._paths.extend((segment.offset_index.path, segment.time_index.path, segment.txn_index.path))
 
     def run(self) -> None:
         """Sync the files and their directory. Raises OSError."""
         filesystem = self._disk.filesystem
-        for write in self._snapshot_writes:
-            write.run()
         for directory in self._superseded:
             with contextlib.suppress(OSError):  # a disk that has failed is not read again
                 filesystem.fsync_dir(directory)
+        for snapshot in self._snapshot_writes:
+            snapshot.run()
+        for index in self._index_writes:
+            index.run()
         for piece in self._slices:
             piece.fsync()
-        for path in (*self._paths, *self._snapshots, *self._files, *self._epochs):
+        # Each file once: the slices and the writes of the indexes may name the same.
+        for path in dict.fromkeys((*self._paths, *(write.path for write in self._index_writes), *self._files, *self._epochs)):
             with contextlib.suppress(FileNotFoundError):
                 file = filesystem.open(path)
                 try:
@@ -387,7 +395,7 @@ class FlushTask:
         for piece in self._slices:
             piece.release()
         durability, epochs = self._durability, self._epoch_cache
-        durability.unsynced_snapshots[:0] = self._snapshots
+        durability.has_unwritten_indexes[:0] = self._unwritten
         durability.unsynced_files[:0] = self._files
         durability.snapshot_writes[:0] = self._snapshot_writes
         durability.superseded[:0] = self._superseded
@@ -400,6 +408,8 @@ class FlushTask:
         """Note what is durable now. Call it on the loop after `run`. Raises StorageError."""
         for piece in self._slices:
             piece.release()
+        for write in self._index_writes:
+            write.finish()
         if self._log_segments.active.base_offset == self._active_base_offset:
             self._durability.has_unsynced_names = False
         if self._has_old_mark:
@@ -409,4 +419,4 @@ class FlushTask:
             for segment, size in self._sizes:
                 segment.synced_size = size
         self._disk.open_files.shrink()
-        self._durability.name_snapshots(self._snapshot_writes)
+        self._durability.snapshots_written(self._snapshot_writes)

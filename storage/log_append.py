@@ -293,12 +293,14 @@ class LogAppender:
             self._undo(error)
             raise
         if not segments.size:
-            self._durability.request_flush()
+            self._durability.begun()
         segments.size += size
         watermarks.log_end_offset = last + 1
         if admitted is not None:
             if isinstance(admitted, ProducerEntry):
-                admitted.add_batch(admitted.epoch, (header[BASE_SEQUENCE] + delta) & INT32_MAX, last, delta, timestamp)
+                # A roll for this very batch may have begun a snapshot of the entry as it was.
+                entry = self._producers.continued(admitted)
+                entry.add_batch(entry.epoch, (header[BASE_SEQUENCE] + delta) & INT32_MAX, last, delta, timestamp)
             else:
                 self._producers.publish(admitted)
         self._producers.advance(last + 1, 1, size)
@@ -423,7 +425,7 @@ class LogAppender:
         is_transactional = bool(attributes & TRANSACTIONAL_BIT)
         if entry is not None:
             if not is_transactional and entry.is_next(epoch, sequence):
-                return producers.continued(entry)
+                return entry
             found = entry.duplicate_of(epoch, sequence, (sequence + delta) & INT32_MAX)
             if found is not None:
                 first_offset, last_offset, appended_ms = found
@@ -540,7 +542,7 @@ class LogAppender:
                 segment = self._rolling.roll(now_ms, first_offset)
             segment.append_all(records[:end], entries)
             if not self._segments.size:
-                self._durability.request_flush()
+                self._durability.begun()
             self._segments.size += end
             watermarks.log_end_offset = last + 1
             if update is not None:

@@ -21,13 +21,13 @@ class Kept(Protocol):
 
 
 class SnapshotWrite:
-    """A snapshot to be written beside the loop, because it has many producers.
+    """A snapshot to be written beside the loop.
 
     `run` blocks and may be called on another thread. If it raises OSError, it may be repeated; else call `finish` on the loop. Nothing may
-    change the entries before that. A truncation that comes first leaves only a temporary file, which loading would remove.
+    change the entries before that. After a truncation below its offset, or if the segment is dropped, it has no file in the end.
     """
 
-    __slots__ = ("_entries", "_files", "_filesystem", "_suffix", "_temporary", "is_cancelled", "offset")
+    __slots__ = ("_entries", "_files", "_filesystem", "_path", "_suffix", "is_cancelled", "offset")
 
     def __init__(self, files: SnapshotFiles, filesystem: FileSystem, offset: int, entries: Collection[Kept]) -> None:
         self._files = files
@@ -35,32 +35,39 @@ class SnapshotWrite:
         self._entries = tuple(entries)
         # Another write of the same offset may follow a truncation; and until it is written the directory may be renamed.
         self._suffix = own_temporary("")
-        self._temporary = ""
+        self._path = ""
         #: The state is of the log below it.
         self.offset = offset
         self.is_cancelled = False
 
     def run(self) -> None:
-        """Encode, write and sync. Does nothing if the log's directory was renamed or removed meanwhile. Raises OSError."""
+        """Encode, write, sync and rename. Does nothing if the log's directory was renamed or removed meanwhile. Raises OSError."""
         if self.is_cancelled:
             return
-        self._temporary = self._files.path(self.offset) + self._suffix
+        path = self._files.path(self.offset)
+        temporary = path + self._suffix
         with contextlib.suppress(FileNotFoundError):
-            file = self._filesystem.open(self._temporary, create=True)
+            file = self._filesystem.open(temporary, create=True)
             try:
                 file.truncate(0)
                 write_all(file, encode_snapshot([entry.snapshot() for entry in self._entries]), 0)
                 file.fsync()
             finally:
                 file.close()
+            if self.is_cancelled:
+                self._filesystem.unlink(temporary)
+                return
+            # Only in its own directory is there a file of the temporary name.
+            self._filesystem.rename(temporary, path)
+            self._path = path
 
     def finish(self) -> None:
-        """It is written: give it its name, unless the log was cut below it. Raises OSError."""
-        with contextlib.suppress(FileNotFoundError):
-            if not self.is_cancelled:
-                self._files.take(self, self._temporary)
-            elif self._temporary:
-                self._filesystem.unlink(self._temporary)
+        """Note that it is written. One that was cancelled meanwhile is removed. Raises OSError."""
+        if not self.is_cancelled:
+            self._files.take(self, is_written=bool(self._path))
+        elif self._path and self.offset not in self._files.offsets:
+            with contextlib.suppress(FileNotFoundError):
+                self._filesystem.unlink(self._path)
 
 
 class SnapshotFiles:
@@ -146,11 +153,11 @@ class SnapshotFiles:
         self.pending.append(write)
         return write
 
-    def take(self, write: SnapshotWrite, temporary: str) -> None:
-        """A file is written under a temporary name: give it its own."""
+    def take(self, write: SnapshotWrite, *, is_written: bool) -> None:
+        """A write has ended; there is no file if the log's directory was gone."""
         self.pending.remove(write)
-        self._filesystem.rename(temporary, self.path(write.offset))
-        self._note(write.offset)
+        if is_written:
+            self._note(write.offset)
 
     def path(self, offset: int) -> str:
         """The path of the file of an offset."""

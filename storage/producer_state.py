@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import chain
 
 from minikafka.storage.errors import CorruptFile
-from minikafka.storage.filesystem import File, FileSystem
+from minikafka.storage.filesystem import FileSystem
 from minikafka.storage.open_transactions import CompletedTransaction, OpenTransactions
 from minikafka.storage.producer_copies import COPY_BATCH_SHIFT, COPY_BATCHES, CopiedProducer, ProducerCopies, ProducerCopy
 from minikafka.storage.producer_snapshot import ProducerSnapshotEntry
@@ -20,8 +20,6 @@ from minikafka.wire.errors import ApiError, ErrorCode
 BATCHES_KEPT = 5
 #: Producers that one partition remembers. Kafka has no limit except that they expire.
 PRODUCERS_MAX = 20_000
-#: Producers of a snapshot that is written on the loop, which takes 3 us for each of them.
-SNAPSHOT_AT_ONCE_MAX = 1000
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 NO_EPOCH = -1
 NO_SEQUENCE = -1
@@ -367,22 +365,23 @@ class ProducerStateManager:
 
     # -- snapshots
 
-    def take_snapshot(self, *, sync: bool = True) -> File | SnapshotWrite | None:
-        """Write a snapshot at `end_offset`, unless there is one already. Without `sync`, returns the open file, which is not synced yet, or
-        the task that writes it if there are more than SNAPSHOT_AT_ONCE_MAX producers."""
+    def take_snapshot(self) -> None:
+        """Write and sync a snapshot at `end_offset`, unless there is one already."""
         if self.end_offset <= self._last_snapshot_offset:
-            return None
+            return
         self._last_snapshot_offset = self.end_offset
-        if not sync and len(self.entries) > SNAPSHOT_AT_ONCE_MAX:
-            return self.snapshots.begin(self.end_offset, self.entries.values())
         file = self.snapshots.write(self.end_offset, self.entries.values())
-        if not sync:
-            return file
         try:
             file.fsync()
         finally:
             file.close()
-        return None
+
+    def begin_snapshot(self) -> SnapshotWrite | None:
+        """The task that writes a snapshot at `end_offset` beside the loop; None if there is one already."""
+        if self.end_offset <= self._last_snapshot_offset:
+            return None
+        self._last_snapshot_offset = self.end_offset
+        return self.snapshots.begin(self.end_offset, self.entries.values())
 
     def save_snapshot(self) -> None:
         """Write a snapshot at `end_offset`, unless there is one already, without waiting for the disk: one torn by a power cut fails its

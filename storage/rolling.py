@@ -44,7 +44,8 @@ class Rolling:
             # The segment is empty but its index is full (KAFKA-6492): replace it.
             segments.drop([active], wall_ms)
         else:
-            active.become_inactive()
+            active.become_inactive(trims_later=True)
+            durability.has_unwritten_indexes.append(active)
             if segments.may_have_gaps and durability.recovery_point < parts.watermarks.log_end_offset:
                 # After a power cut, recovery could not tell a gap of lost records here from one that compaction left. A caller that can
                 # wait has flushed the log on another thread (`must_sync_first`).
@@ -55,6 +56,6 @@ class Rolling:
         segments.add(segment)
         self._choose_jitter()
         parts.producers.advance(offset)
-        durability.snapshot_taken(parts.producers.take_snapshot(sync=False))
-        durability.rolled()
+        durability.write_snapshot(parts.producers.begin_snapshot())
+        durability.rolled(segment)
         return segment

@@ -18,7 +18,7 @@ from minikafka.storage.filesystem import Buffer, File, FileSystem, read_all, wri
 from minikafka.storage.open_files import OpenFiles
 from minikafka.storage.producer_state import ProducerStateManager, ProducerUpdate
 from minikafka.storage.slice import FileSlice, OnDiskError, SharedFile
-from minikafka.storage.sparse_index import OffsetIndex, TimeIndex
+from minikafka.storage.sparse_index import IndexWrite, OffsetIndex, TimeIndex
 from minikafka.storage.timestamp_lookup import TimestampCandidate, TimestampScan, first_candidate
 from minikafka.storage.txn_index import TransactionIndex
 from minikafka.storage.types import AbortedTransaction
@@ -72,7 +72,7 @@ class Segment:
         self.time_index = TimeIndex(filesystem, f"{stem}.timeindex{suffix}", base_offset, index_bytes, self._open_files)
         self.txn_index = TransactionIndex(filesystem, f"{stem}.txnindex{suffix}")
         self._index_interval_bytes = config.index_interval_bytes
-        #: Whether the indexes have files. The first segment of a new log gets them with its first batch.
+        #: False for the first segment of a new log until its file is opened.
         self._has_files = True
         #: None while the file is closed.
         self._shared: SharedFile | None = None
@@ -102,27 +102,27 @@ class Segment:
         cls, filesystem: FileSystem, directory: str, base_offset: int, config: LogConfig, wall_ms: int, *,
         suffix: str = "", open_files: OpenFiles | None = None, on_error: OnDiskError | None = None,
     ) -> Segment:  # fmt: skip
-        """A new empty segment, ready for appends. Leftover files of the same name are emptied. `suffix` is appended to the file names."""
+        """A new empty segment, ready for appends. Leftover files of the same name are emptied. `suffix` is appended to the file names. The
+        indexes get their files later (`index_writes`)."""
         segment = cls(filesystem, directory, base_offset, config, suffix, open_files=open_files, on_error=on_error)
         segment.created_ms = wall_ms
         file = segment._open_shared(create=True).file
-        file.truncate(0)
+        if file.size():
+            file.truncate(0)
         if config.preallocate:
             file.preallocate(config.segment_bytes)
-        segment.offset_index.reset()
-        segment.time_index.reset()
         if suffix:
             segment.txn_index.reset()
-        segment.offset_index.activate()
-        segment.time_index.activate()
+        segment.offset_index.begin()
+        segment.time_index.begin()
         return segment
 
     def begin(self, config: LogConfig, wall_ms: int) -> None:
-        """Become the first segment of a log whose directory is empty: its index files are created with the first batch."""
+        """Become the first segment of a log whose directory is empty."""
         self.created_ms = wall_ms
         self._has_files = False
-        self.offset_index.begin()
-        self.time_index.begin()
+        self.offset_index.begin(is_new_directory=True)
+        self.time_index.begin(is_new_directory=True)
         # Tools that look into the directory tell an empty replica from a missing one by this file.
         self._filesystem.open(self.log_path, create=True).close()
         if config.preallocate:
@@ -256,12 +256,15 @@ class Segment:
             self.first_timestamp = RecordBatch(header).max_timestamp if len(header) == OVERHEAD else None
         return -1 if self.first_timestamp is None else self.first_timestamp
 
-    def become_inactive(self) -> None:
-        """Become inactive (roll): write the last time index entry and trim the indexes."""
+    def become_inactive(self, *, trims_later: bool = False) -> None:
+        """Become inactive: add the last time index entry and trim the indexes. With `trims_later`, `index_writes` does that."""
         if self.time_index.keys is not None and self.max_timestamp >= 0:
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
-        self.offset_index.trim()
-        self.time_index.trim()
+        for index in (self.offset_index, self.time_index):
+            if trims_later:
+                index.is_to_be_trimmed = index.keys is not None
+            else:
+                index.trim()
         if not self._has_files:
             self._open_shared()
         elif self._filesystem.size(self.log_path) > self.size:
@@ -289,9 +292,6 @@ class Segment:
         shared = self._shared
         if shared is None:
             cold_reads.before_opening(self._filesystem, self.log_path)
-            if not self._has_files:
-                self.offset_index.create_file()
-                self.time_index.create_file()
             file = self._open_files.open(self._filesystem, self.log_path, create=create or not self._has_files)
             shared = SharedFile(file, self._on_error)
             self._shared, self._has_files = shared, True
@@ -532,10 +532,10 @@ class Segment:
                 finally:
                     file.close()
 
-    def write_pending(self) -> None:
-        """Write the index entries that are only in memory."""
-        self.offset_index.write_pending()
-        self.time_index.write_pending()
+    def index_writes(self) -> list[IndexWrite]:
+        """What is due in the files of the indexes."""
+        writes = self.offset_index.begin_write(), self.time_index.begin_write()
+        return [write for write in writes if write is not None]
 
     def close(self) -> None:
         """Close cleanly: as on a roll, then close the files."""

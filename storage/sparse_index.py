@@ -1,7 +1,8 @@
 """Sparse index files: fixed-size entries in ascending order of their key, looked up by "largest key <= target".
 
 The active segment's entries are in arrays and are written later, in groups. Its file is preallocated (sparse), as Kafka's is, and
-trimmed to its entries on roll and close. Of an inactive segment's index, recently used pages are in memory, up to a bound for all indexes
+trimmed to its entries after a roll and on close. `IndexWrite` makes, writes and trims the files beside the event loop. Of an inactive
+segment's index, recently used pages are in memory, up to a bound for all indexes
 of a log directory. No index keeps its file open. An index is a cache: the log overrules it, and it can always be rebuilt from the log.
 """
 
@@ -64,7 +65,6 @@ class SparseIndex:
     RESERVED_ENTRIES = 0
     __slots__ = (
         "_filesystem",
-        "_may_have_file",
         "_open_files",
         "_page",
         "_page_number",
@@ -72,9 +72,12 @@ class SparseIndex:
         "_starts",
         "_written",
         "base_offset",
+        "changes",
         "entries",
         "full_at",
+        "is_to_be_trimmed",
         "keys",
+        "may_have_file",
         "path",
         "size_max",
         "values",
@@ -92,11 +95,15 @@ class SparseIndex:
         #: With so many entries the segment must roll.
         self.full_at = size_max // self.ENTRY.size - self.RESERVED_ENTRIES
         self.entries = 0
-        #: All entries while active; None while inactive, when pages of the file are used.
+        #: All entries while active or not trimmed yet; None while inactive, when pages of the file are used.
         self.keys: array[int] | None = None
         self.values: array[int] | None = None
         #: False between `begin` and the first write: there is no file yet.
-        self._may_have_file = True
+        self.may_have_file = True
+        #: Whether the segment is inactive, and `IndexWrite` trims the file.
+        self.is_to_be_trimmed = False
+        #: How often entries were dropped, or the index became active again: what an IndexWrite wrote before that may be wrong.
+        self.changes = 0
         #: Number of entries in the file; the others are only in memory.
         self._written = 0
         #: Whether the file was opened a short while ago, which needs no disk to be done again.
@@ -119,22 +126,26 @@ class SparseIndex:
 
     def activate(self) -> None:
         """Load the entries into memory and preallocate the file, for appends."""
+        self.changes += 1
+        self.is_to_be_trimmed = False
         if self.keys is None:
             self._load()
+        if not self.may_have_file:
+            return
         size = max(self.size_max, self.entries * self.ENTRY.size)
         with self._opened() as file:
             if file.size() != size:
                 file.truncate(size)
 
-    def begin(self) -> None:
-        """Get ready for appends, in a new segment whose directory has no file of this name."""
+    def begin(self, *, is_new_directory: bool = False) -> None:
+        """Get ready for appends, in a new segment. `begin_write`, or a write that cannot wait for it, creates and preallocates the file. A
+        leftover of the same name is emptied."""
+        if not is_new_directory and self._filesystem.exists(self.path):
+            self.reset()
+            self.activate()
+            return
         self.keys, self.values = array(self.KEY_TYPE), array("i")
-        self._may_have_file = False
-
-    def create_file(self) -> None:
-        """Create and preallocate the file after `begin`."""
-        with self._opened():
-            pass
+        self.may_have_file = False
 
     def trim(self) -> None:
         """Become inactive: write pending entries, trim the file to its entries, and drop the arrays."""
@@ -143,13 +154,37 @@ class SparseIndex:
         with self._opened() as file:
             self._write_pending(file)
             file.truncate(self.entries * self.ENTRY.size)
+        self.trimmed()
+
+    def trimmed(self) -> None:
+        """The file has exactly the entries: drop the arrays."""
         self.keys = self.values = None
+        self.is_to_be_trimmed = False
+
+    def begin_write(self) -> IndexWrite | None:
+        """The task that creates the file, writes pending entries and trims the file; None if nothing of that is due."""
+        if self.keys is None or (self.may_have_file and self._written == self.entries and not self.is_to_be_trimmed):
+            return None
+        trimmed = self.entries * self.ENTRY.size if self.is_to_be_trimmed else None
+        preallocated = None if self.may_have_file else self.size_max
+        return IndexWrite(self, self._filesystem, self._packed(), self._written * self.ENTRY.size, preallocated, trimmed)
+
+    def is_as_of(self, changes: int) -> bool:
+        """Whether an IndexWrite that was begun after so many changes is still right."""
+        return changes == self.changes
+
+    def written(self, entries: int) -> None:
+        """An IndexWrite has written the first `entries` entries."""
+        self.may_have_file = True
+        self._written = max(self._written, entries)
 
     def reset(self) -> None:
         """Drop all entries, in memory and on disk."""
         with self._opened(create=True) as file:
             file.truncate(0)
         self.forget()
+        self.changes += 1
+        self.is_to_be_trimmed = False
         self.keys, self.values = array(self.KEY_TYPE), array("i")
         self.entries = self._written = 0
 
@@ -185,7 +220,7 @@ class SparseIndex:
         self.keys.append(key)
         self.values.append(value)
         self.entries += 1
-        if self.entries - self._written >= _WRITE_BEHIND_ENTRIES:
+        if self.entries - self._written >= _WRITE_BEHIND_ENTRIES and self.may_have_file:
             try:
                 self.write_pending()
             except OSError as error:
@@ -261,6 +296,7 @@ class SparseIndex:
         if self.keys is None:
             self._load()
         assert self.keys is not None and self.values is not None
+        self.changes += 1
         del self.keys[entries:], self.values[entries:]
         self.entries = entries
         if self._written > entries:
@@ -281,12 +317,12 @@ class SparseIndex:
 
     @contextlib.contextmanager
     def _opened(self, create: bool = False) -> Iterator[File]:
-        file = self._filesystem.open(self.path, create=create or not self._may_have_file)
+        file = self._filesystem.open(self.path, create=create or not self.may_have_file)
         self.was_opened = True
         try:
-            if not self._may_have_file:
+            if not self.may_have_file:
                 file.truncate(self.size_max)
-                self._may_have_file = True
+                self.may_have_file = True
             yield file
         finally:
             file.close()
@@ -300,13 +336,18 @@ class SparseIndex:
         return data
 
     def _write_pending(self, file: File) -> None:
+        packed = self._packed()
+        if packed:
+            write_all(file, packed, self._written * self.ENTRY.size)
+            self._written = self.entries
+
+    def _packed(self) -> bytes:
+        """The entries that are only in memory."""
         written, entries = self._written, self.entries
         if written == entries or self.keys is None or self.values is None:
-            return
+            return b""
         pairs = zip(self.keys[written:], self.values[written:], strict=True)
-        packed = struct.pack(">" + self.ENTRY.format[1:] * (entries - written), *chain.from_iterable(pairs))
-        write_all(file, packed, written * self.ENTRY.size)
-        self._written = entries
+        return struct.pack(">" + self.ENTRY.format[1:] * (entries - written), *chain.from_iterable(pairs))
 
     def _load(self) -> None:
         keys, values = array(self.KEY_TYPE), array("i")
@@ -317,6 +358,61 @@ class SparseIndex:
                 values.append(value)
         self.forget()
         self.keys, self.values = keys, values
+
+
+class IndexWrite:
+    """Writes the file of an index beside the loop, without syncing it. `run` blocks and may be called on another thread. If it does not
+    raise, call `finish` on the loop.
+
+    The index may go on meanwhile. What it writes itself is the same, and what it drops is behind its entries in the file, where a trim
+    removes it, as does a start after a crash: there, the last entries do not fit the log, and the index is rebuilt.
+    """
+
+    __slots__ = ("_changes", "_entries", "_filesystem", "_index", "_packed", "_position", "_preallocated", "_trimmed", "path")
+
+    def __init__(
+        self, index: SparseIndex, filesystem: FileSystem, packed: bytes, position: int, preallocated: int | None, trimmed: int | None
+    ) -> None:
+        """`preallocated`: the size of a file that is to be created. `trimmed`: the size of one that is to be trimmed."""
+        self._index = index
+        self._filesystem = filesystem
+        self._packed = packed
+        self._position = position
+        self._preallocated = preallocated
+        self._trimmed = trimmed
+        self._entries = index.entries
+        self._changes = index.changes
+        self.path = index.path
+
+    def run(self) -> None:
+        """Does nothing if the segment was deleted, or if another write came first. Raises OSError."""
+        if self._is_out_of_date:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            file = self._filesystem.open(self.path, create=self._preallocated is not None)
+            try:
+                if self._packed:
+                    write_all(file, self._packed, self._position)
+                size = self._preallocated if self._trimmed is None else self._trimmed
+                if size is not None:
+                    file.truncate(size)
+            finally:
+                file.close()
+
+    @property
+    def _is_out_of_date(self) -> bool:
+        """Whether the index has changed in another way than by appends, or somebody else has created or trimmed the file."""
+        index = self._index
+        has_file = self._preallocated is not None and index.may_have_file
+        return index.path != self.path or index.keys is None or has_file or not index.is_as_of(self._changes)
+
+    def finish(self) -> None:
+        """Note what the file has."""
+        if not self._is_out_of_date:
+            index = self._index
+            index.written(self._entries)
+            if self._trimmed is not None and index.is_to_be_trimmed:
+                index.trimmed()
 
 
 class OffsetIndex(SparseIndex):

@@ -148,7 +148,7 @@ class Truncation:
             rebuild_producers(producers, parts.segments, log_start_offset, offset, wall_ms)
         else:
             producers.adopt(rebuilt, log_start_offset)
-            parts.durability.snapshot_taken(producers.take_snapshot(sync=False))
+            parts.durability.write_snapshot(producers.begin_snapshot())
         parts.segments.set(parts.segments, offset)
         parts.durability.cut_at(offset)
         parts.watermarks.end_at(offset)

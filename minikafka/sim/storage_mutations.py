@@ -13,6 +13,7 @@ TRANSACTIONS = ("tests/storage/test_open_transactions.py",)
 COMPRESSED = ("tests/storage/test_compressed_batches.py",)
 LONG_EPOCHS = ("tests/storage/test_long_epoch_files.py",)
 PREPARED = ("tests/storage/test_prepared_truncations.py",)
+ROLLS = ("tests/storage/test_rolls.py",)
 COPIES = ("tests/storage/test_producer_copies.py",)
 TORN = ("tests/storage/test_torn_files.py",)
 SHORTAGE = ("tests/storage/test_shortage.py",)
@@ -37,6 +38,25 @@ def _close_unsynced(original: Any) -> Any:
     return close_if_idle
 
 
+def _write_snapshot(original: Any) -> Any:
+    def begin_snapshot(self: Any) -> None:
+        self.take_snapshot()
+
+    return begin_snapshot
+
+
+def _with_a_file(original: Any) -> Any:
+    def begin(self: Any, **_: object) -> None:
+        self.reset()
+        self.activate()
+
+    return begin
+
+
+def _trim_at_once(original: Any) -> Any:
+    return lambda self, **_: original(self)
+
+
 def _without_notification(original: Any) -> Any:
     def give_up(self: Any, failure: Any) -> None:
         self.failure = self.failure or failure
@@ -46,7 +66,7 @@ def _without_notification(original: Any) -> Any:
 
 def _forget_files(original: Any) -> Any:
     def undo(self: Any) -> None:
-        self._snapshots, self._files, self._epochs = [], [], []
+        self._snapshot_writes, self._files, self._epochs = [], [], []
         original(self)
 
     return undo
@@ -204,7 +224,15 @@ STORAGE_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.storage.truncation:DROPPED_AT_ONCE", lambda original: 1 << 30),
                  ("minikafka.broker.log_flush:DROPPED_AT_ONCE", lambda original: 1 << 30)), "tests": PREPARED},
     {"name": "snapshots-on-the-loop", "breaks": "a snapshot of very many producers is encoded in one turn of the event loop",
-     "patches": (("minikafka.storage.producer_state:SNAPSHOT_AT_ONCE_MAX", lambda original: 1 << 30),), "tests": PREPARED},
+     "patches": (("minikafka.storage.producer_state:ProducerStateManager.begin_snapshot", _write_snapshot),), "tests": PREPARED},
+    {"name": "indexes-begun-on-the-loop", "breaks": "a roll creates the files of the indexes on the event loop",
+     "patches": (("minikafka.storage.sparse_index:SparseIndex.begin", _with_a_file),), "tests": ROLLS},
+    {"name": "indexes-trimmed-on-the-loop", "breaks": "a roll trims the indexes on the event loop",
+     "patches": (("minikafka.storage.segment:Segment.become_inactive", _trim_at_once),), "tests": ROLLS},
+    {"name": "index-written-before-a-cut", "breaks": "entries that a truncation dropped count as written",
+     "patches": (("minikafka.storage.sparse_index:SparseIndex.is_as_of", constant(True)),), "tests": ROLLS},
+    {"name": "new-index-forgotten", "breaks": "the indexes of a new segment get no files with the next flush",
+     "patches": (("minikafka.storage.sparse_index:IndexWrite.run", nothing),), "tests": ROLLS},
     {"name": "snapshot-behind-the-cut", "breaks": "a snapshot of what a truncation removed gets its name",
      "patches": (("minikafka.storage.producer_snapshot_files:SnapshotFiles.keep_between", _name_all),), "tests": PREPARED},
     {"name": "snapshot-of-later-batches", "breaks": "a snapshot that is written later is of the batches before its offset",

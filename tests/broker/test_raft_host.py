@@ -27,6 +27,8 @@ async def test_a_lone_voter_leads_on_return(tmp_path) -> None:
     host = host_of(config, listener=listener)
     await host.start()
     assert host.is_leader and host.leader_epoch == 1 and host.high_watermark == 3 and host.kraft_version == 1
+    while not listener.leaders:  # in a later turn, if this one took long
+        await asyncio.sleep(0)
     assert listener.leaders == [(1, 1, True)]
     assert host.leader_endpoint() == ("127.0.0.1", 21621)
     last = host.append([FeatureLevelRecord(name="metadata.version", feature_level=30), FeatureLevelRecord(name="x", feature_level=1)])
@@ -53,6 +55,8 @@ async def test_a_restart_replays_and_raises_the_epoch(tmp_path) -> None:
         host = host_of(config, listener=listener)
         await host.start()
         assert host.leader_epoch == turn + 1
+        while not listener.leaders:  # in a later turn, if this one took long
+            await asyncio.sleep(0)
         assert listener.leaders == [(1, turn + 1, True)]
         assert [record.feature_level for _, record in listener.records] == list(range(turn))
         await host.wait_committed(host.append([FeatureLevelRecord(name="x", feature_level=turn)]))

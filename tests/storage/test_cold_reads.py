@@ -29,6 +29,7 @@ def log(open_log: Callable[..., Log]) -> Log:
         timestamp = {0: T0 + 10, BATCHES - 1: T0 + 20}.get(number, T0)
         made.append_as_leader(memoryview(batch(b"v" * 50, timestamp=timestamp)), 0, T0)
     made.roll(T0)
+    made.flush()
     for each in made.segments:
         each.synced_size = each.size
         each.close_if_idle()

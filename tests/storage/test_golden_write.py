@@ -93,7 +93,7 @@ def assert_same_files(directory: Path, golden: str) -> None:
 @pytest.mark.parametrize("name", ["plain-0", "txn-0", "txn2-0", "__consumer_offsets-0", "__transaction_state-1"])
 def test_a_killed_broker_leaves_kafkas_bytes(name: str, tmp_path: Path) -> None:
     log, _ = first_life(tmp_path / name)
-    log.segments[-1].write_pending()
+    log.flush()
     log.close_files()
     assert_same_files(tmp_path / name, f"single-killed/{name}")
 
@@ -103,7 +103,7 @@ def test_recovery_leaves_kafkas_bytes(name: str, tmp_path: Path) -> None:
     golden = golden_logs.install(f"single-killed/{name}", tmp_path / name)
     log = start(golden, RESTARTED_MS, recovery_point=max(int(path.stem) for path in golden.glob("*.log")))
     log.assign_epoch_start(2, log.log_end_offset)
-    log.segments[-1].write_pending()
+    log.flush()
     assert_same_files(golden, f"single-recovered/{name}")
 
 

@@ -147,13 +147,17 @@ def test_a_roll_takes_a_snapshot_and_cuts_the_indexes(open_log: Callable[..., Lo
     log = open_log(index_interval_bytes=50)
     fill(log, 6)
     active = log.segments[0]
+    log.flush()
     assert disk.size(active.offset_index.path) == 1200
     log.roll(T0)
+    assert log.durability.is_flush_requested
+    assert disk.size(active.offset_index.path) == 1200, "this is a matter of the flush"
+    log.flush()
     assert disk.size(active.offset_index.path) == active.offset_index.entries * 8
     assert disk.size(active.time_index.path) == active.time_index.entries * 12
     assert active.time_index.last_offset == 5
     assert disk.exists("/data/t-0/00000000000000000006.snapshot")
-    assert log.durability.is_flush_requested
+    assert disk.size(log.segments[1].offset_index.path) == 1200
 
 
 def test_rolling_an_empty_segment_keeps_one(open_log: Callable[..., Log]) -> None:

@@ -173,7 +173,10 @@ class LogMachine(RuleBasedStateMachine):
         end = self.log.log_end_offset
         assert end >= self.synced
         self.forget_what_was_before_the_start()
-        self.batches = [entry for entry in self.batches if entry.last < end]
+        # The names of segments that were not synced are lost one by one, also the first.
+        begin = self.log.segments.bases[0]
+        assert all(entry.last >= self.synced for entry in self.batches if self.log_start <= entry.last < begin)
+        self.batches = [entry for entry in self.batches if begin <= entry.last < end]
         self.log_start, self.log_end = self.log.log_start_offset, end
         self.watermark = self.log.high_watermark
         self.sequence = self.next_sequence()

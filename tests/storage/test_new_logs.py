@@ -88,9 +88,9 @@ def test_the_first_record_makes_its_files_and_asks_for_a_sync(tmp_path: Path) ->
     log.assign_epoch_start(0, 0)
     append(log)
     stem = "0" * 20
-    assert files(log) == [f"{stem}.index", f"{stem}.log", f"{stem}.timeindex", "leader-epoch-checkpoint", "partition.metadata"]
     assert log.durability.is_flush_requested, "whose records these are must be as durable as they are"
     log.flush()
+    assert files(log) == [f"{stem}.index", f"{stem}.log", f"{stem}.timeindex", "leader-epoch-checkpoint", "partition.metadata"]
     assert not log.durability.unsynced_files and log.recovery_point == 1
 
 

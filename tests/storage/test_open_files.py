@@ -266,9 +266,17 @@ def test_entries_of_an_active_index_are_written_in_groups(disk: MemoryFileSystem
     disk.mkdir("/d")
     index = OffsetIndex(disk, "/d/0.index", 0, 1 << 20)
     index.begin()
-    for number in range(1, sparse_index._WRITE_BEHIND_ENTRIES):
+    for number in range(1, sparse_index._WRITE_BEHIND_ENTRIES + 2):
         index.append(number, number)
-    assert not disk.exists("/d/0.index")
+    assert not disk.exists("/d/0.index"), "files are created beside the loop"
+    write = index.begin_write()
+    assert write is not None
+    write.run()
+    write.finish()
+    for _ in range(sparse_index._WRITE_BEHIND_ENTRIES - 1):
+        number += 1
+        index.append(number, number)
+    assert disk.size("/d/0.index") == 1 << 20 and disk.read("/d/0.index")[8 * number - 8 :][:8] == bytes(8), "not written yet"
     index.append(number + 1, number + 1)
     again = OffsetIndex(disk, "/d/0.index", 0, 1 << 20)
     again.open_at_rest()

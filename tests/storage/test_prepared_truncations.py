@@ -15,11 +15,11 @@ from minikafka.storage.errors import CorruptFile, LogClosed
 from minikafka.storage.filesystem import Buffer, File
 from minikafka.storage.log import Log
 from minikafka.storage.producer_snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot
-from minikafka.storage.producer_state import SNAPSHOT_AT_ONCE_MAX
 from minikafka.storage.slice import FileSlice
 from minikafka.storage.truncation import DROPPED_AT_ONCE
 
 EPOCHS = "/data/t-0/leader-epoch-checkpoint"
+PRODUCERS = 2000
 
 
 class Turns:
@@ -75,7 +75,7 @@ def append(log: Log, batches: int, producers: int = 1, epoch: int = 0) -> None:
     log.append_as_follower(memoryview(data))
 
 
-@pytest.mark.parametrize(("batches", "producers"), [(3000, 1), (3000, SNAPSHOT_AT_ONCE_MAX + 1)], ids=["after a restart", "many producers"])
+@pytest.mark.parametrize(("batches", "producers"), [(3000, 1), (3000, PRODUCERS)], ids=["after a restart", "many producers"])
 async def test_a_truncation_replays_nothing_on_the_loop(
     open_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch, turns: Turns, batches: int, producers: int
 ) -> None:
@@ -222,7 +222,7 @@ async def test_epochs_without_records_go_out_of_the_file(
 
 def many_producers(open_log: Callable[..., Log]) -> Log:
     log = open_log(segment_index_bytes=1 << 20)
-    append(log, 2 * SNAPSHOT_AT_ONCE_MAX, 2 * SNAPSHOT_AT_ONCE_MAX)
+    append(log, PRODUCERS, PRODUCERS)
     return log
 
 
@@ -238,10 +238,10 @@ def test_a_snapshot_of_many_producers_is_written_with_the_next_flush(open_log: C
     assert task is not None
     log.append_as_leader(memoryview(batch(b"v", producer=(3, 0, 3), timestamp=T0)), 0, T0)
     task.run()
-    assert not disk.exists(path)
+    assert end not in log.producer_state.snapshots.offsets
     task.finish()
     entries = {entry.producer_id: entry for entry in decode_snapshot(disk.read(path))}
-    assert len(entries) == 2 * SNAPSHOT_AT_ONCE_MAX and entries[3].last_offset == 3 and log.producer_state.snapshots.offsets == [end]
+    assert len(entries) == PRODUCERS and entries[3].last_offset == 3 and log.producer_state.snapshots.offsets == [end]
     assert log.producer_state.entries[3].last_sequence == 3
     kept = log.producer_state.entries[3]
     log.append_as_leader(memoryview(batch(b"v", producer=(3, 0, 4), timestamp=T0)), 0, T0)
@@ -266,6 +266,21 @@ def test_a_snapshot_behind_a_cut_gets_no_name(open_log: Callable[..., Log], disk
     assert not disk.exists(log.producer_state.snapshots.path(end)) and end not in log.producer_state.snapshots.offsets
     log.flush()
     assert not [name for name in disk.names if name.endswith(".tmp")]
+
+
+async def test_a_snapshot_at_a_cut_gets_no_name_after_a_deeper_cut(
+    open_log: Callable[..., Log], disk: MemoryFileSystem, turns: Turns
+) -> None:
+    """No segment begins there, so nothing else would cancel it."""
+    log = many_producers(open_log)
+    log.close()
+    log = open_log(segment_index_bytes=1 << 20)
+    end = log.log_end_offset
+    assert await cut(log, end - 10, turns)
+    assert [write.offset for write in log.producer_state.snapshots.pending] == [end - 10]
+    assert await cut(log, end - 20, turns)
+    log.flush()
+    assert not disk.exists(log.producer_state.snapshots.path(end - 10)) and end - 10 not in log.producer_state.snapshots.offsets
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -299,7 +314,7 @@ def test_closing_writes_the_snapshots_that_wait(open_log: Callable[..., Log], di
     log = many_producers(open_log)
     log.roll(T0)
     log.close()
-    assert len(open_log().producer_state.entries) == 2 * SNAPSHOT_AT_ONCE_MAX
+    assert len(open_log().producer_state.entries) == PRODUCERS
     assert not [name for name in disk.names if name.endswith(".tmp")]
 
 

@@ -201,6 +201,7 @@ def test_state_survives_recovery_with_and_without_snapshots(open_log: Callable[.
     log = open_log(segment_bytes=300)
     for sequence in range(12):
         send(log, sequence, attributes=TRANSACTIONAL)
+    log.flush()
     assert log.producer_state.snapshots.offsets
     for keep in (True, False):
         copy = disk.kill()

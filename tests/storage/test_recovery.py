@@ -258,7 +258,7 @@ def test_recovery_twice_changes_nothing(open_log: Callable[..., Log], disk: Memo
     for _ in range(3):
         current = current.kill()
         again = open_log(current, is_clean=False, segment_bytes=500, index_interval_bytes=100)
-        again.segments[-1].write_pending()
+        again.flush()
         states.append({name: bytes(inode.data) for name, inode in current.names.items()})
     assert states[0] == states[1] == states[2]
 
@@ -376,9 +376,11 @@ def test_a_small_segment_whose_index_was_preallocated_can_be_read_after_a_power_
     """The last entry of the old index stood on a page that the new one does not have."""
     log = open_log(segment_index_bytes=1 << 20)
     fill(log, 3)
+    log.flush()
     preallocated = disk.read("/data/t-0/00000000000000000000.index")
     log.roll(T0)
     fill(log, 1)
+    log.flush()
     disk.write("/data/t-0/00000000000000000000.index", preallocated)
     again = open_log(disk.kill(), is_clean=False, recovery_point=3, segment_index_bytes=1 << 20)
     assert len(preallocated) > 4096 and again.read(1, 1000, end_offset=3).slice.size and again.failure is None
