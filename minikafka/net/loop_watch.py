@@ -1,31 +1,34 @@
 """Measures how long turns of an event loop take and what the long ones run: a function that blocks the loop delays every client.
 
-A second thread looks at the loop's thread: every INTERVAL_S while the loop has work, every REST_S while it has next to none. If it finds a
-function running, it asks the loop to say when the turn is over, and samples the stack once the turn has become long. A turn counts from the
-look that found it, so up to INTERVAL_S of it, after a rest up to REST_S, is missing. All stalls that are longer than STALL_S by as much
-are counted, and some shorter ones. The loop itself is never woken up to be measured. At rest, this costs less than 0.1 % of a core.
+A second thread looks at the processor time of the loop's thread: every INTERVAL_S while the loop has work, every REST_S while it has next
+to none. While it works, the thread asks the loop at each look to say when the turn is over, and samples the stack once the turn has become
+long. A turn counts from that look, so up to INTERVAL_S of it, after a rest up to REST_S, is missing. All stalls that are longer than
+STALL_S by as much are counted, and some shorter ones. A loop that rests is asked only every ASKED_S: a turn that waits without using
+processor time, such as one for a disk, may be missed there if it is shorter than that. At rest, this costs less than 0.1 % of a core.
+
+The thread does not look at the frames of the loop's thread, which is not safe (`thread_stack`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from types import FrameType
 
 from minikafka.late_dataclass import dataclass
+from minikafka.net.thread_stack import UNKNOWN, describe
 
 logger = logging.getLogger("minikafka.loop")
 INTERVAL_S = 0.05
 #: A loop that uses a smaller share of a core than RESTING_SHARE is looked at so often.
 REST_S = 0.1
 RESTING_SHARE = 0.05
+#: It is asked so often whether its turn is over.
+ASKED_S = 0.5
 #: After this time in one turn the thread samples the stack.
 LONG_S = 0.08
 #: A longer turn is a stall, and is logged; at most one line in WARNING_INTERVAL_S.
@@ -33,10 +36,8 @@ STALL_S = 0.1
 WARNING_INTERVAL_S = 10.0
 #: The longest turn is remembered for this long, and up to twice as long.
 WINDOW_S = 60.0
-UNKNOWN = "unknown"
 #: A long turn with a smaller share of processor time than this was waiting for a processor.
 IDLE_SHARE = 0.1
-FRAMES_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,10 @@ class LoopWatch:
         self._loop = loop
         self._thread: threading.Thread | None = None
         self._loop_thread = 0
-        #: The function that runs the loop: it is on top of the stack while the loop waits, if the loop is not written in Python.
-        self._runs_loop: FrameType | None = None
         self._has_ended = False
-        #: Since when a turn is known to run, and the loop thread's CPU time before; None: none is being measured.
+        #: When the loop was asked last.
+        self._asked_s = 0.0
+        #: Since when the loop has been asked, and its thread's CPU time before; None: it has answered.
         self._turn: tuple[float, float] | None = None
         #: The sampled stack of this turn; None while it is not sampled. Set by the other thread.
         self._sampled: str | None = None
@@ -85,7 +86,6 @@ class LoopWatch:
     def start(self) -> None:
         """Start watching."""
         self._loop_thread = threading.get_ident()
-        self._runs_loop = _below_coroutines(sys._getframe())
         self._window_s = time.monotonic()
         self._thread = threading.Thread(target=self._watch, args=(_cpu_clock(),), name="loop-watch", daemon=True)
         self._thread.start()
@@ -93,7 +93,6 @@ class LoopWatch:
     def stop(self) -> None:
         """Stop watching."""
         self._has_ended = True
-        self._runs_loop = None
 
     def _begin_window(self) -> None:
         windows = (time.monotonic() - self._window_s) // WINDOW_S
@@ -119,25 +118,23 @@ class LoopWatch:
                 now_s, cpu_s = time.monotonic(), cpu_clock()
             except OSError:
                 return  # the loop's thread has ended
-            self._look(due_s, now_s, cpu_before_s)
-            pause_s = REST_S if cpu_s - cpu_before_s < RESTING_SHARE * (now_s - before_s) and self._turn is None else INTERVAL_S
+            is_at_rest = cpu_s - cpu_before_s < RESTING_SHARE * (now_s - before_s)
+            self._look(due_s, now_s, cpu_before_s, is_at_rest=is_at_rest)
+            pause_s = REST_S if is_at_rest and self._turn is None else INTERVAL_S
 
-    def _look(self, due_s: float, now_s: float, cpu_s: float) -> None:
+    def _look(self, due_s: float, now_s: float, cpu_s: float, *, is_at_rest: bool) -> None:
         """Look at the loop's thread. `due_s`: when this look was due; `cpu_s`: the thread's CPU time at the last look."""
-        frame = sys._current_frames().get(self._loop_thread)
-        is_waiting = self._is_waiting(frame)
         turn = self._turn
+        if turn is not None:
+            if self._sampled is None and now_s - turn[0] > LONG_S - INTERVAL_S:
+                what = describe(self._loop_thread)
+                self._sampled = None if what == UNKNOWN else what
         # A late look has waited for a function that did not let other threads run, or for a processor.
-        if turn is None and (not is_waiting or now_s - due_s > INTERVAL_S):
+        elif not is_at_rest or now_s - due_s > INTERVAL_S or now_s - self._asked_s >= ASKED_S:
             self._sampled = None
-            turn = self._turn = due_s, cpu_s
+            self._turn, self._asked_s = (due_s, cpu_s), now_s
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._turn_ends)
-        if turn is not None and not is_waiting and self._sampled is None and now_s - turn[0] > LONG_S - INTERVAL_S:
-            self._sampled = describe(frame)
-
-    def _is_waiting(self, frame: FrameType | None) -> bool:
-        return frame is None or frame is self._runs_loop or frame.f_globals.get("__name__") == "selectors"
 
     # -- in the loop -------------------------------------------------------------------------------------------------
 
@@ -173,27 +170,3 @@ def _cpu_clock() -> Callable[[], float]:
     if not hasattr(time, "pthread_getcpuclockid"):
         return time.process_time
     return partial(time.clock_gettime, time.pthread_getcpuclockid(threading.get_ident()))
-
-
-def _below_coroutines(frame: FrameType) -> FrameType | None:
-    """The function that runs the loop, seen from one that the loop runs: it has called the outermost coroutine, or else this function."""
-    outermost, above = frame, frame.f_back
-    while above is not None:
-        if above.f_code.co_flags & inspect.CO_COROUTINE:
-            outermost = above
-        above = above.f_back
-    return outermost.f_back
-
-
-def describe(frame: FrameType | None) -> str:
-    """The innermost minikafka functions on a stack, outermost first: "dispatch.Session.on_frame > produce._append"."""
-    names: list[str] = []
-    try:
-        while frame is not None and len(names) < FRAMES_MAX:
-            module = frame.f_globals.get("__name__", "")
-            if isinstance(module, str) and module.startswith("minikafka."):
-                names.append(f"{module.rpartition('.')[2]}.{frame.f_code.co_qualname}")
-            frame = frame.f_back
-    except (AttributeError, TypeError):
-        return UNKNOWN  # seen in CPython 3.11: a frame that is being left has a number or a tuple in place of its module's names
-    return " > ".join(reversed(names)) or UNKNOWN

@@ -13,7 +13,6 @@ import contextlib
 import gc
 import itertools
 import os
-import sys
 import tempfile
 import threading
 import time
@@ -30,6 +29,7 @@ from minikafka.client.errors import BrokerError
 from minikafka.net.channel import Channel
 from minikafka.net.garbage import GarbagePauses
 from minikafka.net.server import SocketNetwork
+from minikafka.net.thread_stack import describe
 from minikafka.wire.batch import build_batch
 from minikafka.wire.frame import encode_request
 from minikafka.wire.grammar import ArrayNode, FixedLeaf, NullableNode, StructNode, UuidLeaf, VariableLeaf, grammar
@@ -98,15 +98,9 @@ class Measured:
             time.sleep(0.01)
             began_s = self._began_s
             if began_s and time.monotonic() - began_s > 0.01:
-                frame, names = sys._current_frames().get(self._thread), []
-                with contextlib.suppress(AttributeError, TypeError):  # see loop_watch.describe
-                    while frame is not None and len(names) < 8:
-                        module = frame.f_globals.get("__name__", "")
-                        if module.startswith("minikafka."):
-                            names.append(f"{module.rpartition('.')[2]}.{frame.f_code.co_qualname}:{frame.f_lineno}")
-                        frame = frame.f_back
+                what = describe(self._thread)
                 if began_s == self._began_s:
-                    self._stack.append(" > ".join(reversed(names)))
+                    self._stack.append(what)
 
 
 async def serve(directory: str, pipe: Any, least_s: float) -> None:

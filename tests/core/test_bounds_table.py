@@ -77,7 +77,7 @@ NAMED_BY_NO_TEST = {
     "minikafka/core/share/sessions.py": "_EPOCH_MAX PARTITIONS_OF_ALL_MAX",
     "minikafka/core/share/state_batches.py": "LAST_OFFSET_MAX DELIVERY_COUNT_MAX",
     "minikafka/net/socket_writer.py": "JOINED_BYTES_MAX",
-    "minikafka/net/loop_watch.py": "FRAMES_MAX",
+    "minikafka/net/thread_stack.py": "FRAMES_MAX",
     "minikafka/security/client.py": "ROUNDS_MAX",
     "minikafka/security/scram.py": "CLIENT_ITERATIONS_MAX",
     "minikafka/spark/cluster_segments.py": "INT32_MAX",

@@ -13,14 +13,15 @@ import threading
 import time
 from typing import Any
 
-from minikafka.net.loop_watch import UNKNOWN, LoopWatch, Turn, describe
+from minikafka.net.loop_watch import LoopWatch, Turn
+from minikafka.net.thread_stack import UNKNOWN, describe
 
 sys.modules["uvloop"] = None  # type: ignore[assignment]
 #: A turn that takes longer by the clock is looked at by the other thread, so often.
 LOOKED_AT_S = 0.005
 #: Codecs are compiled at their first use, several in a turn when several APIs are used for the first time; and the test kit imports what
 #: makes a page of metrics in a turn. Neither is what is looked for.
-NOT_LOOKED_FOR = ("compiler.", "control.NodeRunner")
+NOT_LOOKED_FOR = ("compiler.", "control.")
 
 _start = LoopWatch.start
 
@@ -53,7 +54,7 @@ def start(watch: LoopWatch) -> None:
             time.sleep(LOOKED_AT_S)
             began_s = turn_began[0]
             if began_s and watch._sampled is None and time.monotonic() - began_s > LOOKED_AT_S:
-                watch._sampled = describe(sys._current_frames().get(watch._loop_thread))
+                watch._sampled = describe(watch._loop_thread)
 
     _start(watch)
     turn_began[:] = time.monotonic(), time.thread_time()
