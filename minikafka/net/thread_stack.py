@@ -8,7 +8,6 @@ import faulthandler
 import itertools
 import os
 import re
-import tempfile
 from typing import IO
 
 #: (file, function), innermost first.
@@ -61,6 +60,9 @@ def describe(thread: int) -> str:
 
 
 def _memory_file() -> IO[bytes]:
+    # Where there are none, on macOS, a file on disk does.
     if hasattr(os, "memfd_create"):
         return open(os.memfd_create("stacks"), "w+b")
+    import tempfile
+
     return tempfile.TemporaryFile()
