@@ -153,6 +153,10 @@ class ShareConsumer(Client):
         where = ("--bootstrap-server", bootstrap, "--topic", topic, "--group-id", "shared", "--acknowledgement-mode", "sync")
         super().__init__(directory, name, "VerifiableShareConsumer", *where, "--offset-reset-strategy", "earliest", "--verbose")
 
+    def is_served(self) -> bool:
+        """Whether its latest process has acknowledged a record."""
+        return any(event.get("name") == "offsets_acknowledged" and event.get("success") for event in self.latest())
+
     @property
     def acknowledged(self) -> Counter[Place]:
         """How often each record was acknowledged, and the broker said so."""
@@ -166,15 +170,13 @@ class ShareConsumer(Client):
     def unanswered(self) -> set[Place]:
         """What earlier processes of this client had read when they were killed: whether the broker took their acknowledgements, nobody
         knows."""
-        lost, open_ones = set[Place](), set[Place]()
-        for event in self.events():
+        open_ones = set[Place]()
+        for event in self.events()[: self._earlier]:
             if event.get("name") == "record_data":
                 open_ones.add((event["topic"], event["partition"], event["offset"]))
             elif event.get("name") == "offsets_acknowledged" and event.get("success"):
                 open_ones -= {(part["topic"], part["partition"], offset) for part in event["partitions"] for offset in part["offsets"]}
-            elif event.get("name") == "startup_complete":
-                lost, open_ones = lost | open_ones, set()
-        return lost
+        return open_ones
 
 
 def read_all(cluster: ProcessCluster, topic: str, *, isolation: str = "read_uncommitted") -> dict[Place, str]:
