@@ -2,7 +2,7 @@
    With an errno, writes and flushes fail; a failing disk writes half of what it was given first.
    With a delay, every call that may wait for a disk takes that long: syncs, changes of directories and of lengths (they wait for the
    file system's journal), the first opening of a file, and the first reading of a page (with RWF_NOWAIT: EAGAIN). What was read, written or
-   opened since the delay began is in memory; what is older is not. Writes end in the page cache. The library counts the delayed calls, and
+   opened since the delay began, or is open, is in memory; what is older is not. Writes end in the page cache. The library counts the delayed calls, and
    names those of the main thread, which runs the event loop: there nobody may wait for a disk. */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -198,11 +198,22 @@ ssize_t preadv64v2(int fd, const struct iovec *parts, int count, off64_t offset,
     return real(fd, parts, count, offset, flags);
 }
 
+/* Whether this process has the file open: then its inode is in memory. */
+static int is_open(const char *path) {
+    char link[64], target[PATH_MAX];
+    for (int fd = 0; fd < 4096; fd++) {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        ssize_t size = readlink(link, target, sizeof target - 1);
+        if (size > 0 && (size_t)size == strlen(path) && memcmp(target, path, size) == 0) return 1;
+    }
+    return 0;
+}
+
 /* A file is created, or its inode is read. */
 static void before_open(const char *path, int flags) {
     if (!control || !control->delay_ms || !is_below(path)) return;
     int is_new = flags & O_CREAT && access(path, F_OK) != 0;
-    if (is_new || !is_known(hashed(path))) wait_for_disk(is_new ? "create" : "open", path);
+    if (is_new || !(is_known(hashed(path)) || is_open(path))) wait_for_disk(is_new ? "create" : "open", path);
     know(hashed(path));
 }
 

@@ -190,6 +190,20 @@ class Disk(Fault):
         self.restart(self.node)
 
 
+class SlowDisk(Fault):
+    """Every call that may wait for a disk takes long, and what was in the page cache is gone."""
+
+    kind = "disk slow"
+
+    def begin(self) -> None:
+        self.node, delay_ms = self.world.target("leader"), self.world.draw.choice((20, 60, 150))
+        self.details = f"node {self.node}, {delay_ms} ms"
+        self.world.disks[self.node].slow(delay_ms)
+
+    def end(self) -> None:
+        self.world.disks[self.node].heal()
+
+
 class Cut(Fault):
     """Links that carry nothing; at the end what they held arrives late, or the connections are reset."""
 
@@ -363,6 +377,7 @@ def catalogue(*, nodes: int, with_disks: bool) -> dict[str, Make]:
     if nodes >= 5:
         made["majority ring"] = Ring
     if with_disks:
+        made["disk slow"] = SlowDisk
         for code in (errno.ENOSPC, errno.EIO):
             made[f"disk {errno.errorcode[code]}"] = lambda world, code=code: Disk(world, code)  # type: ignore[misc]
     return made

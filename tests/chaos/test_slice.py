@@ -10,7 +10,7 @@ from chaos.run import COPIES, run
 
 pytestmark = pytest.mark.timeout(180)
 PLANS = {
-    3: ["kill leader", "stall a follower", "silence leader", "isolate controller", "pause leader", "disk EIO", "wipe"],
+    3: ["kill leader", "stall a follower", "silence leader", "isolate controller", "pause leader", "disk slow", "disk EIO", "wipe"],
     5: ["mute leader", "kill controller", "wipe, start at once", "majority ring"],
 }
 

@@ -1,5 +1,5 @@
 """A broker whose disk takes no more bytes for a while, as a process among others: acknowledged records stay, the others serve everybody
-meanwhile, and all is well when there is room again. (Within one process, and a slow disk: tests/broker/test_disk_failure.py.)
+meanwhile, and all is well when there is room again. (Within one process: tests/broker/test_disk_failure.py.)
 
 The limit on the size of a process's files needs no mount and no privilege: a write beyond it fails like one to a full disk.
 """

@@ -1,6 +1,6 @@
 """A broker under load that lacks descriptors, memory or processor time for a while: writes go on or are refused, nothing that was
-acknowledged is lost, and all is well when the shortage ends. (A full disk: test_full_disk.py, and with a
-failing or slow one tests/broker/test_disk_failure.py; a tenth of a core: test_cpu_quota.py.)"""
+acknowledged is lost, and all is well when the shortage ends. (A full disk: test_full_disk.py; a slow one:
+test_slow_disk.py, and with a failing one tests/broker/test_disk_failure.py; a tenth of a core: test_cpu_quota.py.)"""
 
 from __future__ import annotations
 
