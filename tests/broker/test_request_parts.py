@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.broker.front import large_requests
+from minikafka.broker.front import large_requests, request_parts
 from minikafka.broker.front.large_requests import PLAIN_FRAME_BYTES_MAX, LargeRequests
 from minikafka.broker.front.named_twice import STEP_ENTRIES
 from minikafka.broker.front.request_parts import BATCH, CHANGE, GROUP, HEAVY, PART_ENTRIES, Answers, all_parts, cuts_of, is_much, parts
@@ -389,3 +389,25 @@ async def test_a_long_request_is_freed_in_steps(is_refused: bool, living: Callab
     most = max(most, before - living(kind))
     assert context.connection.closed == is_refused and len(context.answered) == 1
     assert seen > count - 2 * PART_ENTRIES and most <= PART_ENTRIES + FREED_AT_ONCE and not living(kind)
+
+
+@pytest.mark.parametrize("names", [1, 50_000])
+def test_very_many_entries_are_looked_at_in_steps(monkeypatch: pytest.MonkeyPatch, names: int) -> None:
+    """Found by the fuzzer: 100,000 entries of one name, which are answered once, took one turn of 40 to 100 ms."""
+    looks, original = [0], request_parts._is_news
+
+    def counted(name: tuple[Any, ...], seen: set[Any]) -> bool:
+        looks[-1] += 1
+        return original(name, seen)
+
+    monkeypatch.setattr(request_parts, "_is_news", counted)
+    for kind, field, made in (
+        (DescribeGroupsRequest, "groups", lambda number: f"g{number}"),
+        (OffsetFetchRequest, "groups", lambda number: OffsetFetchRequest.OffsetFetchRequestGroup(group_id=f"g{number}", topics=None)),
+    ):
+        request: Any = kind(**{field: [made(number % names) for number in range(50_000)]})
+        answered = 0
+        for part in all_parts(request, cuts_of(request)):
+            looks.append(0)
+            answered += 0 if part is None else len(getattr(part, field))
+        assert answered == names and max(looks) <= STEP_ENTRIES

@@ -322,14 +322,19 @@ def parts(
     is_answer: bool = False,
     held_max: int = WHOLE_ENTRIES_MAX,
 ) -> Iterator[Any]:
-    """Split a request into parts of `entries_max` entries, in order. The entries are taken out of the request, so that its memory is not
-    freed all at once. `weights`, `held_max`: see Cut. `is_answer`: one of our own responses, whose entries may hold any number of nested
-    entries.
+    """Split a request into parts of `entries_max` entries, in order; None after a step in which no part was completed, because many entries
+    had been named before. The entries are taken out of the request, so that its memory is not freed all at once. `weights`, `held_max`: see
+    Cut. `is_answer`: one of our own responses, whose entries may hold any number of nested entries.
 
     Raises WireError if an entry of a request holds too many nested entries and cannot be split.
     """
-    most = None if is_answer else held_max
-    return (part for part, _ in _weighed_parts(request, lists, entries_max, weights, set(), (), most))
+    seen: set[Hashable] = set()
+    for part, _ in _weighed_parts(request, lists, entries_max, weights, seen, (), None if is_answer else held_max):
+        yield part
+    while seen:
+        for _ in range(min(STEP_ENTRIES, len(seen))):
+            seen.pop()
+        yield None
 
 
 def _weighed_parts(
@@ -341,15 +346,19 @@ def _weighed_parts(
     place: tuple[Any, ...],
     held_max: int | None,
 ) -> Iterator[tuple[Any, int]]:
-    """The parts, each with its weight. `seen`: heavy entries so far; `place`: the names on the path from the request to here."""
+    """The parts, each with its weight, or None with 0, see `parts`. `seen`: heavy entries so far; `place`: the names on the path from the
+    request to here."""
     taken: list[Any] = []
-    weight = 0
+    weight = number = 0
     entries = getattr(request, lists[0])
     if type(entries) is LazyList:
         return  # of an answer: what was made of it was freed when it was encoded
     entries.reverse()
     while entries:
         entry = entries.pop()
+        number += 1
+        if number % STEP_ENTRIES == 0:
+            yield None, 0
         inner = getattr(entry, lists[1], None) if len(lists) > 1 else None
         pieces: Iterator[tuple[Any, int]] = iter(())
         if inner:
@@ -357,6 +366,9 @@ def _weighed_parts(
         elif not weights or weights[0] != HEAVY or _is_news((*place, *asked(entry)), seen):
             pieces = iter([(entry, weights[0] if weights else 1)])
         for piece, own in pieces:
+            if piece is None:
+                yield None, 0
+                continue
             held = weight_of(piece, held_max or WHOLE_ENTRIES_MAX)
             if held_max is not None and held > held_max:
                 raise WireError(f"an entry of {lists[0]} holds more than {held_max} others")
