@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import tomllib
 from collections import Counter
@@ -16,6 +17,10 @@ KEPT = HERE / "results.tsv"
 #: The same of Apache Kafka's own brokers, 4.3.0 in the tests' JVM (`--kind inprocess`), as far as they have run.
 BASELINE = HERE / "baseline.tsv"
 REASONS = HERE / "reasons.toml"
+#: Why variants are left out without --combined. Their numbers among the variants of a method change from run to run.
+COMBINED = "combined nodes are not selected"
+#: In front of a file's name: they belong to one run.
+DIRECTORIES = re.compile(r"(?<!\w)/([^/\s]+/)+")
 STATES = ("pass", "fail", "internals", "skip")
 #: How the reason of a failing test begins -> the column that counts it, "fails" for any other. The first: processes of Apache Kafka 4.4.0
 #: fail it in the same way. The second: it is about something that minikafka does not have. The third: it reads a broker's memory.
@@ -56,10 +61,19 @@ def read(path: Path) -> dict[str, Result]:
 
 
 def merge(kept: Path, new: Iterable[Result]) -> None:
-    """Write the newest result of every test that ran, in the order of their names. Times and notes of what passes are left out, so that
-    the file changes only when results do."""
-    results = read(kept) | {result.test: result for result in new if result.state != "skip"}
-    lines = (f"{each.test}\t{each.state}\t0\t{'' if each.state == 'pass' else each.note}" for _, each in sorted(results.items()))
+    """Write the newest result of every test that ran, in the order of their names. Times, notes of what passes and directories are left
+    out, so that the file changes only when results do. The number of a variant that was left out now was that of another one before."""
+    ran, left_out = {}, set[str]()
+    for result in new:
+        if result.state != "skip":
+            ran[result.test] = result
+        elif result.note == COMBINED:
+            left_out.add(result.test)
+    methods = {name.partition("#")[0] for name in ran}
+    before = {name: each for name, each in read(kept).items() if name not in left_out or name.partition("#")[0] not in methods}
+    results = before | ran
+    notes = {name: "" if each.state == "pass" else DIRECTORIES.sub("", each.note) for name, each in results.items()}
+    lines = (f"{each.test}\t{each.state}\t0\t{notes[name]}" for name, each in sorted(results.items()))
     kept.write_text("".join(line.rstrip("\t") + "\n" for line in lines))
 
 

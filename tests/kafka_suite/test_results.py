@@ -34,6 +34,11 @@ def test_the_newest_line_of_a_test_counts_and_what_was_skipped_does_not(tmp_path
     before = kept.read_text()
     results.merge(kept, [Result("kafka.api.ATest.one#1", "pass", 99.0, "slower")])
     assert kept.read_text() == before
+    results.merge(kept, [Result("kafka.api.ATest.two", "fail", 1, "expected: </tmp/ks-1/some/trust.jks> in org/apache/X, not <null>")])
+    assert "expected: <trust.jks> in org/apache/X, not <null>\n" in kept.read_text()
+    other_numbers = [Result("kafka.api.ATest.one#2", "pass", 1, ""), Result("kafka.api.ATest.one#1", "skip", 0, results.COMBINED)]
+    results.merge(kept, other_numbers)
+    assert [name for name in results.read(kept) if "one" in name] == ["kafka.api.ATest.one#2"]
 
 
 def test_the_table_counts_classes_and_gives_the_nearest_reason() -> None:

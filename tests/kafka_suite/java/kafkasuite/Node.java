@@ -281,11 +281,18 @@ final class Node {
 
     /** The port of a listener without TLS and SASL for clients, else of the controllers; none is -1. */
     int plaintextPort(boolean controller) {
-        for (Map.Entry<String, Integer> listener : ports.entrySet()) {
-            boolean plain = config.effectiveListenerSecurityProtocolMap().get(ListenerName.normalised(listener.getKey()))
-                == org.apache.kafka.common.security.auth.SecurityProtocol.PLAINTEXT;
-            if (plain && config.controllerListenerNames().contains(listener.getKey()) == controller) return listener.getValue();
-        }
+        for (Map.Entry<String, Integer> listener : ports.entrySet())
+            if (isPlaintext(listener.getKey()) && config.controllerListenerNames().contains(listener.getKey()) == controller) return listener.getValue();
         return -1;
+    }
+
+    int plaintextPortOfBrokers() {
+        String name = config.interBrokerListenerName().value();
+        return isPlaintext(name) ? ports.getOrDefault(name, -1) : -1;
+    }
+
+    private boolean isPlaintext(String listener) {
+        return config.effectiveListenerSecurityProtocolMap().get(ListenerName.normalised(listener))
+            == org.apache.kafka.common.security.auth.SecurityProtocol.PLAINTEXT;
     }
 }

@@ -13,6 +13,7 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
+import java.util.concurrent.ExecutionException;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.CreateAclsResult;
@@ -157,7 +158,16 @@ final class Views {
         return scala.Option.apply(Plugin.wrapInstance(authorizer, new Metrics(), "authorizer.class.name"));
     }
 
-    private static List<AclBinding> acls(Node node, AclBindingFilter filter) {
+    /** What the broker answers, if it may be asked: its log on disk has records before it has applied them. */
+    private static List<AclBinding> acls(Node node, AclBindingFilter filter) throws Exception {
+        int port = node.isBroker() ? node.plaintextPortOfBrokers() : -1;
+        if (port > 0 && Launcher.isMinikafka()) {
+            try (Admin admin = Admin.create(Map.of("bootstrap.servers", "localhost:" + port))) {
+                return List.copyOf(admin.describeAcls(filter).values().get());
+            } catch (ExecutionException denied) {
+                // The log tells.
+            }
+        }
         Collection<StandardAcl> all = (node.isBroker() ? node.brokerImage() : node.controllerImage()).acls().acls().values();
         return all.stream().map(StandardAcl::toBinding).filter(filter::matches).collect(Collectors.toList());
     }
