@@ -59,9 +59,9 @@ _PROPERTY_SPACES, _ESCAPED = " \t\f", {"t": "\t", "n": "\n", "r": "\r", "f": "\f
 _PROPERTY = re.compile(r"((?:[^=: \t\f\\]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _SEGMENT_NAME = re.compile(r"^([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)\Z")
-_PARTITION_NAME = re.compile(r"^(.+)-([0-9]+)\Z")
-_FUTURE_DIRECTORY = re.compile(r"^(.+)-(\d+)\.[0-9a-f]{32}-future$")
-_KAFKAS_DIRECTORY = re.compile(r"^.+-[0-9]+(?:\.[^\s.]+-(?:delete|future|stray))?\Z")
+_PARTITION_NAME = re.compile(r"^(.+)-(\+?\d+)\Z")
+_FUTURE_DIRECTORY = re.compile(r"^(.+)-(\+?\d+)\.[0-9a-f]{32}-future$")
+_KAFKAS_DIRECTORY = re.compile(r"^(.+)-(\+?\d+)(?:\.[^\s.]+-(?:delete|future|stray))?\Z")
 _SPECIAL_DIRECTORY = re.compile(r"^.+\.[0-9a-f]{32}-(delete|future|stray)$|^.+-(delete|future|stray)$")
 
 
@@ -363,19 +363,22 @@ def parse_segment_name(name: str) -> tuple[int, str] | None:
 
 def parse_future_name(name: str) -> tuple[str, int] | None:
     """(topic, partition) of a copy that is to take a partition's place (KIP-113)."""
-    found = _FUTURE_DIRECTORY.match(name)
-    return (found[1], int(found[2])) if found else None
+    return _partition_in(_FUTURE_DIRECTORY.match(name))
 
 
 def is_kafkas_directory(name: str) -> bool:
     """Whether Apache Kafka starts with a directory of this name in a log directory (UnifiedLog.parseTopicPartitionName): a partition's, one
     that awaits deletion, is moving or stray, or the cache of tiered storage."""
-    return _KAFKAS_DIRECTORY.match(name) is not None or name == "remote-log-index-cache"
+    return _partition_in(_KAFKAS_DIRECTORY.match(name)) is not None or name == "remote-log-index-cache"
 
 
 def parse_partition_name(name: str) -> tuple[str, int] | None:
     """(topic, partition) of a partition directory; None when it is not one, or one awaiting deletion, moving or stray."""
-    if _SPECIAL_DIRECTORY.match(name):
+    return None if _SPECIAL_DIRECTORY.match(name) else _partition_in(_PARTITION_NAME.match(name))
+
+
+def _partition_in(found: re.Match[str] | None) -> tuple[str, int] | None:
+    """The number is what Apache Kafka reads (Integer.parseInt): digits of any script, but none that takes two chars, and within an int."""
+    if found is None or max(found[2]) > "\uffff" or int(found[2]) >= 1 << 31:
         return None
-    found = _PARTITION_NAME.match(name)
-    return (found[1], int(found[2])) if found else None
+    return found[1], int(found[2])

@@ -119,8 +119,9 @@ def test_a_path_that_is_not_a_log_directory_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "is_odd"), [
-    ("lost+found", True), (".git", True), ("t-0.bak", True), ("t-delete", True), ("-0", True),
-    (f"t-0.{'f' * 32}-delete", False), (f"t-0.{'f' * 32}-stray", False), ("remote-log-index-cache", False),
+    ("lost+found", True), (".git", True), ("t-0.bak", True), ("t-delete", True), ("-0", True), ("t-+", True), ("t-2147483648", True),
+    ("t-\U0001d7ce", True), (f"t-+0.{'f' * 32}-delete", False), (f"t-0.{'f' * 32}-delete", False),
+    (f"t-0.{'f' * 32}-stray", False), ("remote-log-index-cache", False),
 ])  # fmt: skip
 def test_a_directory_beside_which_apache_kafka_does_not_start(tmp_path: Path, name: str, is_odd: bool) -> None:
     """It says nothing about the logs, and minikafka starts: a warning."""
@@ -134,11 +135,13 @@ def test_a_directory_beside_which_apache_kafka_does_not_start(tmp_path: Path, na
     assert strict.outcome == ("FAIL" if is_odd else "PASS")
 
 
+@pytest.mark.parametrize("name", ["t-00", "t-+0", "t-+00", "t-\u0660", "t-\uff10"])
 @pytest.mark.parametrize("how", ["renamed", "beside"])
-def test_a_number_with_zeros_before_it_is_a_partitions_for_apache_kafka_alone(tmp_path: Path, how: str) -> None:
+def test_a_number_that_is_written_otherwise_is_a_partitions_for_apache_kafka_alone(tmp_path: Path, how: str, name: str) -> None:
+    """Java reads zeros and a plus before a number, and the digits of other scripts."""
     BASES["plain"].write(tmp_path)
     place = tmp_path / "b2" / "t-0"
-    (place.rename if how == "renamed" else lambda path: shutil.copytree(place, path))(tmp_path / "b2" / "t-00")
+    (place.rename if how == "renamed" else lambda path: shutil.copytree(place, path))(tmp_path / "b2" / name)
     result = run_audit([str(path) for path in sorted(tmp_path.iterdir())], LocalEngine(1))
     assert result.outcome == "INCOMPLETE" and any("minikafka does not" in one.message for one in result.findings.kept)
 
