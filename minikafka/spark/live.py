@@ -10,6 +10,8 @@ from minikafka.addresses import host_port
 from minikafka.spark.claims import COORDINATOR_TOPICS
 from minikafka.spark.directories import LogDirectory
 from minikafka.spark.fetch_client import (
+    LEADER_NOT_AVAILABLE,
+    OFFSET_NOT_AVAILABLE,
     OUT_OF_RANGE,
     UNKNOWN_PARTITION,
     BrokerError,
@@ -57,6 +59,7 @@ def add_live_replicas(
         if not only or key in only:
             for node in partition.replicas:
                 by_broker.setdefault(node, []).append(key)
+    ignorant = _wait_for_leaders(state, security, {key for keys in by_broker.values() for key in keys})
     plan.instant_ms = time.time_ns() // 1_000_000
     compacted = _compacted(state, security, {key[0] for keys in by_broker.values() for key in keys})
     asked: list[tuple[int, str, Place | None, list[tuple[str, int]]]] = []
@@ -70,6 +73,7 @@ def add_live_replicas(
         for node, name, place, keys in asked:
             chosen = [key for key in keys if (key[0] in COORDINATOR_TOPICS) == of_coordinators]
             _probe(plan, state, node, name, place, chosen, each_max, split_bytes)
+    _report_ignorant(plan, ignorant)
     behind = _wait_for_followers(plan)
     _limit_cleaners(plan, compacted)
     if behind:
@@ -90,6 +94,38 @@ def identity(bootstrap: str, security: Security, topics: Iterable[str]) -> tuple
         with contextlib.suppress(BrokerError), Connection(host, port, security) as connection:
             return state.cluster_id, connection.topic_ids(names)
     return state.cluster_id, {}
+
+
+def _wait_for_leaders(state: ClusterState, security: Security, keys: set[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Wait until the leaders know what is committed. After an election a leader learns it from its followers' next fetches, and until then
+    its high watermark may be too small, as it tells consumers that look for the end (KIP-207). Returns the partitions whose leaders still
+    do not know it."""
+    deadline, waiting = time.monotonic() + FOLLOWERS_WAIT_S, sorted(keys)
+    while True:
+        by_leader: dict[int, list[tuple[str, int]]] = {}
+        for key in waiting:
+            by_leader.setdefault(state.partitions[key].leader, []).append(key)
+        places = {leader: Place(*state.brokers[leader], security) for leader in by_leader if leader in state.brokers}
+        waiting = [key for leader, place in places.items() for key in _unknown_to(place, by_leader[leader])]
+        if not waiting or time.monotonic() > deadline:
+            return set(waiting)
+        time.sleep(0.05)
+
+
+def _unknown_to(place: Place, keys: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    found: dict[tuple[str, int], tuple[int, int]] = {}
+    with contextlib.suppress(BrokerError), Connection(place.host, place.port, place.security) as connection:
+        for start in range(0, len(keys), PARTITIONS_A_REQUEST):
+            found |= connection.latest(keys[start : start + PARTITIONS_A_REQUEST])
+    return [key for key, (error, _) in found.items() if error in (LEADER_NOT_AVAILABLE, OFFSET_NOT_AVAILABLE)]
+
+
+def _report_ignorant(plan: Plan, ignorant: set[tuple[str, int]]) -> None:
+    for one in (one for key in sorted(ignorant) for one in plan.replicas.get(key, ())):
+        if one.place is not None and one.claim is not None and one.node == one.claim.leader:
+            text = f"its leader, broker {one.node}, has not learned since its election what is committed, beyond {one.high_watermark}"
+            found = Finding("not-compared", text, one.topic, one.partition, (one.broker,), one.high_watermark, details={"lags": True})
+            one.findings.add(found)
 
 
 def _report_behind(behind: list[tuple[Replica, int]], state: ClusterState) -> None:

@@ -12,7 +12,7 @@ from helpers.log_clusters import Batch
 from minikafka.spark import fetch_reader, live
 from minikafka.spark.audit import AuditOptions, AuditResult, run_audit
 from minikafka.spark.engine_local import LocalEngine
-from minikafka.spark.fetch_client import OUT_OF_RANGE, BrokerError, ClusterState, Fetched, PartitionState
+from minikafka.spark.fetch_client import LEADER_NOT_AVAILABLE, OUT_OF_RANGE, BrokerError, ClusterState, Fetched, PartitionState
 
 KEY = ("t", 0)
 
@@ -22,7 +22,8 @@ class WireReplicas:
     """`logs`: {broker: its batches}. `answer_bytes`: how much a broker sends at once; at least a batch. `on_fetch(broker, offset)` is
     called at each Fetch that reads records, and may raise. `fetched` keeps them. `tells_sizes`: whether brokers answer DescribeLogDirs.
     `high_watermarks`: high watermarks that are other than the end of the log. `topic_id`: "" of a broker that does not tell it. `down`:
-    brokers that are replicas, but out of sync and away."""
+    brokers that are replicas, but out of sync and away. `ignorant`: how many times the leader says that it does not know what is
+    committed."""
 
     logs: dict[int, list[Batch]]
     answer_bytes: int = 1
@@ -34,6 +35,7 @@ class WireReplicas:
     cluster_id: str = "c"
     high_watermarks: dict[int, int] = field(default_factory=dict)
     down: tuple[int, ...] = ()
+    ignorant: int = 0
     on_fetch: Callable[[int, int], None] = lambda broker, offset: None
     fetched: list[tuple[int, int]] = field(default_factory=list)
 
@@ -85,6 +87,12 @@ class _Connection:
 
     def earliest(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
         return dict.fromkeys(keys, (0, self.replicas.log_start))
+
+    def latest(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+        world = self.replicas
+        world.ignorant -= 1
+        error = LEADER_NOT_AVAILABLE if world.ignorant >= 0 else 0
+        return dict.fromkeys(keys, (error, world.high_watermark))
 
     def sizes(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         if not self.replicas.tells_sizes:

@@ -97,6 +97,9 @@ class Answers:
     def sizes(self, keys: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
         return {}
 
+    def latest(self, keys: list[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+        return dict.fromkeys(keys, (0, self.high_watermarks[self.port]))
+
     def fetch(self, wanted: dict[tuple[str, int], int], *_: object, **__: object) -> dict[tuple[str, int], Fetched]:
         high_watermark = self.high_watermarks[self.port]
         self.high_watermarks[self.port] = high_watermark + self.step.get(self.port, 0)
@@ -152,3 +155,20 @@ def test_a_follower_that_lagged_is_looked_at_again(monkeypatch: pytest.MonkeyPat
     assert world.fetched.count((1, 0)) == min(looks, auditing.ATTEMPTS_MAX) + 1
     assert not any("replaced or cut" in text for text in seen)
     assert any("broker 3 is in sync, but considers offsets committed only up to 0" in text for text in seen) == (looks == 99)
+
+
+@pytest.mark.parametrize(("ignorant", "expected"), [(0, "PASS"), (3, "PASS"), (1 << 30, "INCOMPLETE")])
+def test_a_leader_that_does_not_know_what_is_committed_since_its_election(
+    monkeypatch: pytest.MonkeyPatch, ignorant: int, expected: str
+) -> None:
+    """The audit asks until it does, and only then for high watermarks: all were too small, and what lies beyond was not compared."""
+    world = WireReplicas({broker: [plain(offset) for offset in range(9)] for broker in (1, 2, 3)}, ignorant=ignorant)
+    world.install(monkeypatch)
+    passed_s: list[float] = []
+    monkeypatch.setattr(live, "time", SimpleNamespace(time_ns=lambda: 0, monotonic=lambda: sum(passed_s), sleep=passed_s.append))
+    monkeypatch.setattr(live, "FOLLOWERS_WAIT_S", 1.0)
+    world.high_watermarks = dict.fromkeys((1, 2, 3), 5) if ignorant > 3 else {}
+    result = world.audit()
+    assert result.outcome == expected
+    said = [one.message for one in result.findings.kept if one.check == "not-compared"]
+    assert said == ([] if expected == "PASS" else ["its leader, broker 1, has not learned since its election what is committed, beyond 5"])
