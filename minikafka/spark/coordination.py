@@ -39,7 +39,7 @@ from minikafka.spark.coordinator_log import (
 )
 from minikafka.spark.coordinator_order import OrderError, check_end, check_order
 from minikafka.spark.coordinator_places import Named, beyond, digest_of, lost_states
-from minikafka.spark.coordinator_whole import Whole
+from minikafka.spark.coordinator_whole import Whole, owner_in
 from minikafka.spark.findings import WARNING, Finding, FindingList
 from minikafka.spark.group_records import Held, Values, held_alone, held_of, read_group_record
 from minikafka.spark.held_twice import Holdings, held_twice, of_two_ids, of_two_types, type_of
@@ -52,6 +52,8 @@ from minikafka.spark.views import ReplicaView, replica_unreadable
 Key = tuple[str, int]
 Parsed = tuple[str, CommittedOffset | Held | TransactionState | None, Values | None]
 FINDINGS_A_TASK = 1000
+#: A reading holds so many records against each other, of which it keeps 52 to 61 bytes each.
+RECORDS_HELD_MAX = 2_000_000
 #: The last marker of a producer in a log, and a transaction that a coordinator decided.
 MARKER = np.dtype([("producer", "i8"), ("epoch", "i2"), ("kind", "i1"), ("offset", "i8")])
 DECISION = np.dtype([("producer", "i8"), ("epoch", "i2"), ("kind", "i1")])
@@ -203,11 +205,75 @@ def read_coordinator(source: Source) -> CoordinatorFacts:
     return facts
 
 
+class _Kept:
+    """What of the latest records of a partition is held against each other: of one share of its groups, share partitions and producers, as
+    there may be any number of them. Every share has a reading of its own."""
+
+    def __init__(self, source: Source, share: int) -> None:
+        self._source, self._share = source, share
+        self._shares = shares_of(source)
+        self.forget()
+
+    def forget(self) -> None:
+        """Free what was kept."""
+        self.holdings, self.types, self.producers, self.whole = Holdings(), Holdings(), Holdings(), Whole(self._source.key[0])
+
+    def has(self, key: bytes) -> bool:
+        """Whether what the record says is kept here."""
+        topic = self._source.key[0]
+        return self._shares == 1 or topic == TRANSACTIONS or zlib.crc32(owner_in(topic, key)) % self._shares == self._share
+
+    def add(self, offset: int, key: bytes, value: bytes, parsed: Parsed) -> None:
+        """Add the latest record of a key."""
+        name, found, fields = parsed
+        if not name or not self.has(key):
+            return
+        self.whole.add(offset, key, value, fields)
+        if (of_type := _type(self._source, key, name)) is not None:
+            self.types.add(offset, of_type)
+        if isinstance(found, Held):
+            self.holdings.add(offset, found)
+        elif isinstance(found, TransactionState) and found.producer_id % self._shares == self._share:
+            self.producers.add(offset, _producer_of(found))
+
+    def add_tombstone(self, offset: int, key: bytes) -> None:
+        """Add a tombstone that can be read."""
+        if self.has(key):
+            self.whole.add(offset, key, None)
+
+    def contradictions(self) -> Iterator[tuple[int, str]]:
+        """(offset of a record, what is wrong with it)."""
+        yield from _alone(self._source, self.holdings, self.types, self.producers)
+        if self._source.is_settled:
+            yield from _contradictions(self._source, self)
+
+
+def shares_of(source: Source) -> int:
+    """In how many readings the records of a partition are held against each other."""
+    return 1 + source.records // RECORDS_HELD_MAX
+
+
+def _read_share(source: Source, facts: CoordinatorFacts, share: int) -> None:
+    """Hold the records of a further share against each other."""
+    held = _Kept(source, share)
+
+    def check(offset: int, key: bytes, value: bytes | None) -> None:
+        with contextlib.suppress(FormatError):  # the first reading reported it
+            if value is None and _parsed(source.key[0], key, None)[0]:
+                held.add_tombstone(offset, key)
+
+    for offset, key, value in latest_records(source.tasks, source.end, source.skipped, source.records, source.size_bytes, {}, check):
+        with contextlib.suppress(FormatError):
+            held.add(offset, key, value, _parsed(source.key[0], key, value))
+    facts.named.add_tasks(held.whole.topologies.largest())
+    for offset, text in held.contradictions():
+        facts.findings.add(_finding(source, "coordinator-record", text, offset))
+
+
 def _read(source: Source, facts: CoordinatorFacts) -> None:
     misplaced: set[str] = set()
     undecoded: dict[int, str] = {}
-    holdings, types, producers, whole = Holdings(), Holdings(), Holdings(), Whole(source.key[0])
-
+    held = _Kept(source, 0)
     states: list[bytes] = []
 
     def read(offset: int, key: bytes, value: bytes | None) -> Parsed:
@@ -217,7 +283,8 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
             facts.findings.add(_finding(source, "coordinator-record", f"the record at offset {offset} cannot be read: {error}", offset))
             return "", None, None
         if value is None:
-            whole.add(offset, key, value)
+            if found[0]:
+                held.add_tombstone(offset, key)
         elif found[2] is not None:
             facts.named.add_record(offset, key, found[0], found[2])
         return found
@@ -225,33 +292,30 @@ def _read(source: Source, facts: CoordinatorFacts) -> None:
     for offset, key, value in latest_records(
         source.tasks, source.end, source.skipped, source.records, source.size_bytes, undecoded, read, _follower(source, facts)
     ):
-        name, found, fields = read(offset, key, value)
-        if name:
-            whole.add(offset, key, value, fields)
+        parsed = name, found, fields = read(offset, key, value)
+        held.add(offset, key, value, parsed)
         if fields is not None:
             facts.named.add_latest(key, name, fields)
-        if (of_type := _type(source, key, name)) is not None:
-            types.add(offset, of_type)
         if isinstance(found, CommittedOffset):
             _keep_commit(facts, found)
             if found.is_of_share_group:
                 facts.named.add(offset, found.group, found.topic_id, found.partition)
                 states += [digest_of(name)] if is_state(key) else []
-        elif isinstance(found, Held):
-            holdings.add(offset, found)
-        elif found is not None:
+        elif isinstance(found, TransactionState):
             _keep_state(facts, offset, found)
-            producers.add(offset, _producer_of(found))
         if name and source.size and home_of(name, source.size) != source.key[1] and name not in misplaced:
             misplaced.add(name)
             kind = {GROUPS: "group", SHARE_GROUPS: "share partition"}.get(source.key[0], "transactional id")
             text = f"{kind} {name} belongs to partition {home_of(name, source.size)} of {source.size}: "
             facts.findings.add(_finding(source, "coordinator-place", text + "its coordinator does not look for it here", offset))
-    facts.named.tasks, facts.named.states = whole.topologies.largest(), b"".join(states)
+    facts.named.tasks, facts.named.states = held.whole.topologies.largest(), b"".join(states)
     for found_undecoded in _undecoded(source, undecoded):
         facts.findings.add(found_undecoded)
-    for offset, text in (*_alone(source, holdings, types, producers), *(_contradictions(source, whole) if source.is_settled else ())):
+    for offset, text in held.contradictions():
         facts.findings.add(_finding(source, "coordinator-record", text, offset))
+    held.forget()
+    for share in range(1, shares_of(source)):
+        _read_share(source, facts, share)
 
 
 def _follower(source: Source, facts: CoordinatorFacts) -> Callable[[int, bytes, bytes, bytes | None], None]:
@@ -299,18 +363,20 @@ def _producer_of(state: TransactionState) -> Held:
     return Held("", state.transactional_id, [("producer", state.producer_id)])
 
 
-def _contradictions(source: Source, whole: Whole) -> Iterator[tuple[int, str]]:
+def _contradictions(source: Source, kept: _Kept) -> Iterator[tuple[int, str]]:
     """What the latest records cannot say together, by two readings: while a broker runs, its cleaner removes records between two moments of
     one reading."""
-    suspects = whole.suspects()
+    suspects = kept.whole.suspects()
     if not suspects:
         return
+    kept.whole.forget()
     again, names = Whole(source.key[0]), dict[int, str]()
 
     def read(offset: int, key: bytes, value: bytes | None) -> None:
         with contextlib.suppress(FormatError):  # the first reading reported it
             name, _, fields = _parsed(source.key[0], key, value)
-            again.add(offset, key, value, fields)
+            if name and kept.has(key):
+                again.add(offset, key, value, fields)
             if offset in suspects:
                 names[offset] = name.partition(":")[0]
 

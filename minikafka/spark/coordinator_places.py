@@ -49,6 +49,11 @@ class Named:
         if kind_of(key) == STATES_OF_SHARES:
             self.initialized[group] = {one["id"]: one["partitions"] for one in found["initialized"]}
 
+    def add_tasks(self, more: Mapping[tuple[str, ...], tuple[int, int]]) -> None:
+        """Add tasks of other groups."""
+        for topics, task in more.items():
+            self.tasks[topics] = max(task, self.tasks.get(topics, (-1, -1)))
+
     def digests(self) -> Iterator[bytes]:
         """The digests of the states."""
         return (self.states[at : at + DIGEST_BYTES] for at in range(0, len(self.states), DIGEST_BYTES))

@@ -3,7 +3,7 @@ group's, two static members of one name, two members that are to hold one partit
 state without the state.
 
 Only 40 bytes are kept of each record, as a coordinator may have millions, and they are held against each other in slices: equal hashes
-say that names may be equal.
+say that names may be equal. Of very many records only those of some groups are kept at a time (`coordination.RECORDS_HELD_MAX`).
 """
 
 from __future__ import annotations
@@ -81,6 +81,11 @@ class Whole:
     def _append(self, owner: object, role: int, member: object, epoch: int, offset: int) -> None:
         self._rows.extend((hash(owner), role, hash(member), epoch, offset))
 
+    def forget(self) -> None:
+        """Free what was kept."""
+        self._rows = array("q")
+        self._names, self._targets = Holdings(), Holdings()
+
     def suspects(self) -> dict[int, str]:
         """{offset of a record: what is wrong with it}.
 
@@ -116,6 +121,14 @@ class Whole:
                 epochs = f"is of epoch {parts['epoch'][row]}, and {'the state' if is_share else 'its group'} of {owners['epoch'][at[row]]}"
                 found[int(parts["offset"][row])] = epochs
         return (_of_earlier_states(owners, parts, at, is_there) if is_share else _ahead(rows)) | found
+
+
+def owner_in(topic: str, key: bytes) -> bytes:
+    """The group, or the share partition, of a key whose kind is known. Raises FormatError."""
+    if topic == SHARE_GROUPS:
+        return key[2:]
+    fields = Fields(key, 2)
+    return fields.raw(fields.integer(2))
 
 
 def _slices(table: Rows, name: str) -> Iterator[dict[str, Rows]]:

@@ -484,6 +484,7 @@ _ALL = (
     _mutant("empty logs", "an empty log may begin anywhere", "compare:_empty_beginnings", _none, FENCES),
     _mutant("order", "coordinators may write in any order", "coordination:check_order", _none, ORDER),
     _mutant("unfinished groups", "groups may be removed with members", "coordination:_contradictions", _nothing, ORDER),
+    _mutant("shares", "only a share of the groups is looked at", "coordination:_read_share", _none, ORDER),
     _mutant("strangers", "strangers may hold partitions", "coordinator_whole:_of_others", _constant([]), ORDER),
     _mutant("unsettled", "what a later record replaced is missed", "coordination:_source", _settled, ORDER),
     _mutant("beyond", "groups may name partitions that there are not", "coordination:beyond", _nothing, NAMED),

@@ -15,7 +15,7 @@ from helpers.log_clusters import Batch, MetadataLog, Partition, lines, plain, un
 from helpers.log_fault_groups import group_record, living, text
 from helpers.streams_group_world import StreamsWorld
 
-from minikafka.spark import coordinator_log, coordinator_whole
+from minikafka.spark import coordination, coordinator_log, coordinator_whole
 from minikafka.spark.audit import AuditResult
 from minikafka.spark.coordinator_order import check_order
 from minikafka.spark.coordinator_whole import Whole
@@ -72,6 +72,12 @@ def life(family: tuple[int, ...], *steps: str) -> list[Row]:
             "unassigned": [of(current, "a", gone=True), of(member, "a", gone=True)],
         }[name]  # fmt: skip
     return rows
+
+
+@pytest.fixture(autouse=True, params=[1, coordination.RECORDS_HELD_MAX], ids=["many readings", "one reading"])
+def readings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In how many readings records are held against each other makes no difference."""
+    monkeypatch.setattr(coordination, "RECORDS_HELD_MAX", request.param)
 
 
 @pytest.mark.parametrize("limit", [1, 250_000])
