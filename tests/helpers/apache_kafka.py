@@ -12,9 +12,10 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 from minikafka.testing.wait import LoadAdjustedDeadline
 
@@ -114,14 +115,25 @@ def dump_log(files: list[Path], *options: str) -> str:
     return run_tool("org.apache.kafka.tools.DumpLogSegments", "--files", names, *options)
 
 
+#: Locked files of the ports that this process has given out.
+_given_out: list[IO[str]] = []
+
+
 def free_ports(count: int) -> list[int]:
-    """Free ports below the kernel's range for clients, so that no client takes one before its node has started."""
+    """Free ports below the kernel's range for clients, so that no client takes one before its node has started. They are this process's
+    until it ends, so that another one does not take a port while its node restarts."""
+    directory = Path(tempfile.gettempdir()) / "minikafka-test-ports"
+    directory.mkdir(exist_ok=True)
     found: list[int] = []
     while len(found) < count:
         port = random.randrange(12_000, 32_000)
-        if port not in found:
-            with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port), reuse_port=False):
-                found.append(port)
+        with ExitStack() as stack, contextlib.suppress(OSError):
+            lock = stack.enter_context((directory / str(port)).open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            socket.create_server(("127.0.0.1", port), reuse_port=False).close()
+            stack.pop_all()
+            _given_out.append(lock)
+            found.append(port)
     return found
 
 
